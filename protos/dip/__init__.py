@@ -1,0 +1,1 @@
+"""What the planner's contract means, in plain Python on the protobuf messages alone."""
