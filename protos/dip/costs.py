@@ -1,0 +1,149 @@
+"""What layers cost: the evaluation rules of LayerCost, exactly as the contract states them."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from dip.planner.v1 import planner_pb2 as pb
+
+STORE = "store"
+"""Name of the way to run a layer that keeps every activation."""
+
+ROUNDING_SLACK = 1e-6
+"""What a sum of floats may lie above an integer before it is rounded up to the next one."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cost:
+    """Cost of one or more layers on a rank of speed 1 for one sub-microbatch.
+
+    Parameters
+    ----------
+    forward_us, backward_input_us, backward_weight_us
+        Microseconds, not rounded.
+    activation_bytes, split_activation_bytes
+        What is kept between forward and backward, and between the halves of a split backward, not rounded.
+    """
+
+    forward_us: float = 0.0
+    backward_input_us: float = 0.0
+    backward_weight_us: float = 0.0
+    activation_bytes: float = 0.0
+    split_activation_bytes: float = 0.0
+
+    def plus(self, other: Cost, times: int = 1) -> Cost:
+        """Cost of these layers and ``times`` as many of the others."""
+        return Cost(
+            forward_us=self.forward_us + times * other.forward_us,
+            backward_input_us=self.backward_input_us + times * other.backward_input_us,
+            backward_weight_us=self.backward_weight_us + times * other.backward_weight_us,
+            activation_bytes=self.activation_bytes + times * other.activation_bytes,
+            split_activation_bytes=self.split_activation_bytes + times * other.split_activation_bytes,
+        )
+
+
+ZERO = Cost()
+
+
+def duration_us(work_us: float, speed: float) -> int:
+    """Whole microseconds that work takes on a rank: ``max(1, ceil(work / speed - 1e-6))``."""
+    return max(1, math.ceil(work_us / speed - ROUNDING_SLACK))
+
+
+def kept_bytes(size: float) -> int:
+    """Whole bytes that a task keeps: its layers' sum, rounded up once."""
+    return math.ceil(size - ROUNDING_SLACK)
+
+
+class CostCurve:
+    """One way to run a layer: cost as a function of its instances' sizes.
+
+    Parameters
+    ----------
+    points
+        Costs at some numbers of units, ascending, at least one.
+    attention
+        Microseconds for each squared unit, on top.
+    """
+
+    __slots__ = ("_columns", "_squared", "_units")
+
+    def __init__(self, points: Iterable[pb.CostPoint], attention: pb.AttentionCost) -> None:
+        listed = list(points)
+        self._units = [point.units for point in listed]
+        self._columns = (
+            [point.forward_us for point in listed],
+            [point.backward_input_us for point in listed],
+            [point.backward_weight_us for point in listed],
+            [float(point.activation_bytes) for point in listed],
+            [float(point.split_activation_bytes or point.activation_bytes) for point in listed],
+        )
+        self._squared = (attention.forward_us, attention.backward_input_us, attention.backward_weight_us)
+
+    def at(self, units: int, squares: int) -> Cost:
+        """Cost of one layer for instances whose sizes sum to ``units`` and their squares to ``squares``."""
+        linear = [self._interpolate(column, units) for column in self._columns]
+        quadratic = self._squared
+        return Cost(
+            forward_us=linear[0] + quadratic[0] * squares,
+            backward_input_us=linear[1] + quadratic[1] * squares,
+            backward_weight_us=linear[2] + quadratic[2] * squares,
+            activation_bytes=linear[3],
+            split_activation_bytes=linear[4],
+        )
+
+    @property
+    def middle_units(self) -> int:
+        """Units of the point in the middle."""
+        return self._units[len(self._units) // 2]
+
+    def _interpolate(self, values: Sequence[float], units: int) -> float:
+        """Linear between points, along the nearest two outside them, proportional for one, never below 0."""
+        known = self._units
+        if len(known) == 1:
+            return values[0] * units / known[0]
+        right = min(max(1, bisect_left(known, units)), len(known) - 1)
+        x0, x1 = known[right - 1], known[right]
+        return max(0.0, values[right - 1] + (values[right] - values[right - 1]) * (units - x0) / (x1 - x0))
+
+
+class LayerTable:
+    """All ways to run a layer, by name; ``store`` is always among them."""
+
+    __slots__ = ("_curves", "_known")
+
+    def __init__(self, cost: pb.LayerCost) -> None:
+        self._curves = {STORE: CostCurve(cost.points, cost.attention)}
+        for strategy in cost.strategies:
+            self._curves[strategy.name] = CostCurve(strategy.points, strategy.attention)
+        self._known: dict[tuple[str, int, int], Cost] = {}
+
+    @property
+    def strategies(self) -> tuple[str, ...]:
+        """Names of the ways, ``store`` first, then in the order of the request."""
+        return tuple(self._curves)
+
+    @property
+    def middle_units(self) -> int:
+        """Units of the middle cost point: a size that the layer was measured for."""
+        return self._curves[STORE].middle_units
+
+    def at(self, strategy: str, units: int, squares: int) -> Cost:
+        """Cost of one layer run in one way.
+
+        Raises
+        ------
+        KeyError
+            If the layer has no such strategy.
+        """
+        key = strategy, units, squares
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._curves[strategy].at(units, squares)
+        return found

@@ -1,0 +1,165 @@
+"""The fixed fallback: the schedule that all ranks run when they have no plan that they agree on.
+
+A pure function of the job, the partition and the batch: each rank computes it alone and gets what all others get, so
+its rules never change without a change of the contract. Microbatches run whole, 1F1B-like; where memory is short,
+layers recompute (or use whatever strategy keeps least), and microbatches that do not fit even so are cut between
+samples.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dip.bounds import chain_bound_us
+from dip.errors import CannotFitError
+from dip.job import Job
+from dip.listing import group_needs, groups_of, list_schedule
+from dip.lowering import lower
+from dip.memory import lean_way, max_lean
+from dip.parts import group_parts
+from dip.work import Work, chunks_of, static_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dip.planner.v1 import planner_pb2 as pb
+    from dip.work import Chunk, Part, Way
+
+
+def fallback_plan(spec: pb.JobSpec, partition: pb.Partition, batch: pb.Batch) -> pb.Plan:
+    """Fixed plan of a valid batch.
+
+    Parameters
+    ----------
+    spec, partition, batch
+        As :mod:`dip.validation` accepts them.
+
+    Returns
+    -------
+    Plan
+        Marked as fallback; its bound is that of :mod:`dip.bounds`.
+
+    Raises
+    ------
+    CannotFitError
+        If some sample does not fit its memory alone with every layer run in its leanest way.
+    """
+    job = Job.from_spec(spec)
+    chunks = chunks_of(job, partition)
+    room = activation_room(job, chunks)
+    work = Work(
+        job=job,
+        forward_only=batch.forward_only,
+        chunks=chunks,
+        parts=fitting_parts(job, batch, chunks, room),
+    )
+    ways = fitting_ways(work, room)
+    return lower(
+        work,
+        batch=batch,
+        partition=partition,
+        orders=list_schedule(work, ways),
+        ways=ways,
+        lower_bound_us=chain_bound_us(work),
+        fallback=True,
+    )
+
+
+def activation_room(job: Job, chunks: Sequence[Sequence[Chunk]]) -> list[int | None]:
+    """Bytes that activations may take on each rank; None where there is no limit.
+
+    Raises
+    ------
+    CannotFitError
+        If a rank cannot even hold its layers.
+    """
+    room: list[int | None] = []
+    for rank, (limit, static) in enumerate(zip(job.memory_bytes, static_bytes(job, chunks), strict=True)):
+        if limit and static > limit:
+            raise CannotFitError(rank=rank, needed_bytes=static, available_bytes=limit)
+        room.append(limit - static if limit else None)
+    return room
+
+
+def leanest_ways(work: Work) -> list[Way]:
+    """For each cell the way that keeps least."""
+    return [
+        lean_way(work, cell, max_lean(work, cell)) if work.has_backward(cell) else () for cell in range(work.num_cells)
+    ]
+
+
+def fitting_parts(
+    job: Job, batch: pb.Batch, chunks: Sequence[Sequence[Chunk]], room: Sequence[int | None]
+) -> list[Part]:
+    """Sub-microbatches of whole microbatches, cut between samples only where they do not fit otherwise.
+
+    Raises
+    ------
+    CannotFitError
+        If a sample does not fit alone.
+    """
+    whole = [[range(len(microbatch.samples))] if microbatch.samples else [] for microbatch in batch.microbatches]
+    groups: list[list[Sequence[int]]] = [list(of_microbatch) for of_microbatch in whole]
+    while True:
+        parts = group_parts(job, batch, groups)
+        too_large = _too_large(Work(job=job, forward_only=batch.forward_only, chunks=chunks, parts=parts), room)
+        if not too_large:
+            return parts
+        for microbatch, samples in too_large.items():
+            halved: list[Sequence[int]] = []
+            for group in groups[microbatch]:
+                half = (len(group) + 1) // 2
+                cut = half < len(group) and not samples.isdisjoint(group)
+                halved += [group[:half], group[half:]] if cut else [group]
+            groups[microbatch] = halved
+
+
+def _too_large(work: Work, room: Sequence[int | None]) -> dict[int, set[int]]:
+    """Samples, by microbatch, of the groups that do not fit alone; a group of one sample cannot be cut: an error."""
+    groups = groups_of(work)
+    found: dict[int, set[int]] = {}
+    for group, needs in enumerate(group_needs(work, leanest_ways(work), groups)):
+        for rank, (need, space) in enumerate(zip(needs, room, strict=True)):
+            if space is None or need <= space:
+                continue
+            parts = [work.parts[p] for p, g in enumerate(groups) if g == group]
+            samples = {sample for part in parts for sample in part.samples}
+            if len(samples) == 1:
+                static = work.static_bytes[rank]
+                raise CannotFitError(rank=rank, needed_bytes=static + need, available_bytes=static + space)
+            found.setdefault(parts[0].microbatch, set()).update(samples)
+    return found
+
+
+def fitting_ways(work: Work, room: Sequence[int | None]) -> list[Way]:
+    """For each cell how its layers run: as few lean layers as let enough groups be in flight.
+
+    Enough is one group for each rank, or all of them; where even all layers lean do not allow that, they are all lean.
+    """
+    groups = groups_of(work)
+    num_groups = max(groups, default=-1) + 1
+    ways: list[Way] = [()] * work.num_cells
+    in_flight = min(num_groups, work.job.ranks)
+    cells: dict[tuple[int, int], list[int]] = {}
+    for cell, part in enumerate(work.cell_part):
+        if work.has_backward(cell):
+            cells.setdefault((groups[part], work.cell_chunk[cell].rank), []).append(cell)
+    for (_, rank), of_group in cells.items():
+        space = room[rank]
+        if space is not None:
+            _slim(work, of_group, space // in_flight, ways)
+    return ways
+
+
+def _slim(work: Work, cells: Sequence[int], target: int, ways: list[Way]) -> None:
+    """Make layers of these cells lean, a layer of each in turn, until they keep at most ``target`` bytes together."""
+    most = [max_lean(work, cell) for cell in cells]
+    held = sum(work.cost(cell, ways[cell]).kept_bytes for cell in cells)
+    for step in range(1, max(most) + 1):
+        for cell, limit in zip(cells, most, strict=True):
+            if held <= target:
+                return
+            if step <= limit:
+                held -= work.cost(cell, ways[cell]).kept_bytes
+                ways[cell] = lean_way(work, cell, step)
+                held += work.cost(cell, ways[cell]).kept_bytes
