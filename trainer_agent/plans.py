@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dip.planner.v1 import planner_pb2 as pb
+
     from trainer_agent.mesh import Mesh
 
 
