@@ -1,0 +1,75 @@
+# Every routine of the repository. `make help` lists them; CONTRIBUTING.md says when to use which.
+#
+#   PYTHON=python3.12   the interpreter that .venv is built on, needed once
+#   TORCH=cpu           the set-up takes torch without CUDA, from TORCH_CPU_INDEX (torch's own index of such builds)
+#   ARGS="..."          more arguments for make demo and make test
+
+PYTHON ?= python3
+TORCH ?=
+TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
+ARGS ?=
+UPGRADE ?=
+BIN := .venv/bin
+
+ifeq ($(wildcard tools/setup.sh),)
+$(error this folder is not the repository's: go there first (cd $(dir $(realpath $(lastword $(MAKEFILE_LIST))))))
+endif
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint lint-style lint-types lint-imports lint-words lint-protos check-plans format protos constraints clean distclean
+
+help: ## list the routines
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
+	@echo "Settings: PYTHON=python3.12, TORCH=cpu, ARGS=\"more arguments for make demo or make test\""
+
+setup: ## make .venv with everything that the other routines need; quick when nothing changed
+	@PYTHON="$(PYTHON)" TORCH="$(TORCH)" TORCH_CPU_INDEX="$(TORCH_CPU_INDEX)" sh tools/setup.sh
+
+demo: setup ## train a small model on two ranks with and without the planner, and show the difference
+	@$(BIN)/python -m examples.demo $(ARGS)
+
+test: setup ## run all tests; ARGS="tests/dip -k digest" for some of them
+	@echo "Running the tests, one after the other; with two cores all of them take about 10 minutes."
+	@$(BIN)/python -m pytest --durations=10 $(ARGS)
+
+check-plans: setup ## plan all five model set-ups with the dip command, and check each plan
+	@sh tools/check_plans.sh
+
+lint: lint-style lint-types lint-imports lint-words lint-protos ## run every check that reads the code without running it (-k: all despite failures)
+
+lint-style: setup # ruff: rules and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+lint-types: setup # mypy, strict
+	$(BIN)/mypy
+
+lint-imports: setup # the arrows between the packages
+	$(BIN)/lint-imports
+
+lint-words: setup # misspellings
+	$(BIN)/codespell
+
+lint-protos: setup # the contract: rules, formatting, stale stubs, changes that break a released one
+	$(BIN)/buf lint
+	$(BIN)/buf format --diff --exit-code
+	sh tools/check_stubs.sh
+	sh tools/check_breaking.sh
+
+format: setup ## format the Python code and the protos, and mend what ruff can mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/buf format --write
+
+protos: setup ## generate the stubs in protos/ from the .proto files
+	sh tools/protos.sh
+
+constraints: setup ## pin what is new in pyproject.toml; UPGRADE="ruff mypy" or UPGRADE=all takes newer versions
+	$(BIN)/python tools/constraints.py $(UPGRADE)
+
+clean: ## remove caches and build outputs
+	rm -rf build dist .make *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
+
+distclean: clean ## remove .venv and the demo's results too
+	rm -rf .venv runs

@@ -1,0 +1,137 @@
+#!/bin/sh
+# Makes .venv with all that the Makefile's routines need; `make setup` calls it. Nothing changed: done at once.
+#
+#   PYTHON           the interpreter that .venv is built on (python3)
+#   TORCH=cpu        also look for torch where TORCH_CPU_INDEX points: its builds without CUDA
+#   TORCH_CPU_INDEX  that index
+#
+# pip's own settings (pip.conf, PIP_*, proxies) are honoured: nothing here names an index unless TORCH=cpu asks for it.
+set -eu
+cd "$(dirname "$0")/.."
+
+PYTHON=${PYTHON:-python3}
+TORCH=${TORCH:-}
+EXTRAS=planner,trainer,demo,dev
+STAMP=.venv/.set-up
+# Measured with the pins of constraints.txt on Linux x86-64 and Python 3.11.
+CPU_DOWNLOAD="0.5 GB" CPU_DISK="2 GB" CPU_DISK_KB=2200000
+CUDA_DOWNLOAD="3.0 GB" CUDA_DISK="7 GB" CUDA_DISK_KB=7500000
+
+say() { printf '%s\n' "$*"; }
+
+die() {
+    printf '\nmake setup: %s\n' "$1" >&2
+    shift
+    for line in "$@"; do printf '  %s\n' "$line" >&2; done
+    exit 1
+}
+
+# What .venv depends on. The folder counts too: scripts in a moved .venv point to where it was.
+fingerprint() { { pwd; cat pyproject.toml constraints.txt tools/setup.sh; } | cksum; }
+
+is_new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
+
+version_of() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null; }
+
+# The first interpreter on the PATH that would do, if any.
+find_python() {
+    for name in python3.13 python3.12 python3.11 python3.14 python3 python; do
+        if is_new_enough "$name"; then say "$name"; return; fi
+    done
+}
+
+check_python() {
+    if is_new_enough "$PYTHON"; then
+        "$PYTHON" -c 'import ensurepip, venv' >/dev/null 2>&1 && return
+        die "$PYTHON comes without the modules venv and ensurepip, which make .venv." \
+            "Debian and Ubuntu keep them in a package: sudo apt-get install python3-venv" \
+            "(python$(version_of "$PYTHON")-venv for an interpreter beside the system's). Then run make again."
+    fi
+    version=$(version_of "$PYTHON") || version=
+    found=$(find_python)
+    if [ -n "$version" ]; then problem="$PYTHON is Python $version; Python 3.11 or newer is needed."
+    else problem="there is no working Python at PYTHON=$PYTHON; Python 3.11 or newer is needed."; fi
+    if [ -n "$found" ]; then
+        die "$problem" "This machine has a newer one: make setup PYTHON=$found" \
+            "It is needed once only; later routines take the one in .venv."
+    fi
+    die "$problem" "Install one with your system's package manager or from python.org, then for example:" \
+        "make setup PYTHON=python3.12"
+}
+
+free_kb() { df -Pk "$1" | awk 'NR == 2 { print $4 }'; }
+
+free_gb() { free_kb "$1" | awk '{ printf "%.1f GB", $1 / 1e6 }'; }
+
+announce() {
+    say "Setting up .venv with $PYTHON (Python $(version_of "$PYTHON")): packages are downloaded as pip is set up on this machine."
+    say "  download: about $CPU_DOWNLOAD with a CPU build of torch, about $CUDA_DOWNLOAD with torch's default build for Linux, which brings CUDA"
+    say "  disk:     about $CPU_DISK or $CUDA_DISK; $(free_gb .) are free here"
+    if [ "$TORCH" = cpu ]; then say "  torch:    CPU build, from $TORCH_CPU_INDEX"
+    else say "  torch:    the build that pip's settings lead to; make setup TORCH=cpu takes the CPU build (enough for the demo and the tests)"; fi
+    say "  time:     about 2 minutes once downloaded. What pip has in its cache is not downloaded again."
+}
+
+check_disk() {
+    kb=$(free_kb .)
+    needed=$CPU_DISK_KB
+    if [ -d .venv/lib ]; then needed=0; fi # a second try: most of it may be there already
+    if [ "$kb" -lt "$needed" ]; then
+        die "only $(free_gb .) are free in this folder, and .venv needs about $CPU_DISK." "Make room, or clone onto a larger disk."
+    fi
+    if [ "$TORCH" != cpu ] && [ "$needed" -gt 0 ] && [ "$kb" -lt "$CUDA_DISK_KB" ]; then
+        say "  warning:  with torch's default build the disk would fill up; make setup TORCH=cpu is safe"
+    fi
+}
+
+# .venv as it is where it serves, a partial one of an earlier try included; a new one otherwise.
+make_venv() {
+    if [ -e .venv ]; then
+        if .venv/bin/python -m pip --version >/dev/null 2>&1 && [ "$(version_of .venv/bin/python)" = "$(version_of "$PYTHON")" ]; then
+            say "Completing the .venv that is here."
+            return
+        fi
+        say "The .venv that is here does not work or is of another Python: making it anew."
+    fi
+    "$PYTHON" -m venv --clear .venv && return
+    die "$PYTHON -m venv failed; its message is above." "$(free_gb .) are free in this folder."
+}
+
+explain_pip_failure() {
+    die "pip could not install everything; its message is above. The usual reasons:" \
+        "- No way to the package index. pip asks the index that '.venv/bin/python -m pip config list' and PIP_* in the environment" \
+        "  name (its default one otherwise). Behind a proxy set HTTPS_PROXY; with a mirror of your own set PIP_INDEX_URL." \
+        "- No room: $(free_gb .) are free in this folder, $(free_gb "${TMPDIR:-/tmp}") in ${TMPDIR:-/tmp} (set TMPDIR to move that)." \
+        "- No package for Python $(version_of .venv/bin/python) on $(uname -sm): the pins are known to install for 3.11 to 3.14 on Linux x86-64." \
+        "What has been installed stays: run make again once the reason is gone, it goes on from there."
+}
+
+install_packages() {
+    set -- --constraint constraints.txt --editable ".[$EXTRAS]"
+    if [ "$TORCH" = cpu ]; then set -- --extra-index-url "$TORCH_CPU_INDEX" "$@"; fi
+    if ! [ -t 1 ]; then set -- --quiet "$@"; fi
+    say "Installing (pip install $*)"
+    .venv/bin/python -m pip install --no-user --disable-pip-version-check "$@" || explain_pip_failure
+}
+
+compile_kernels() {
+    [ -f planner_service/search/warmup.py ] || return 0
+    say "Compiling the search's kernels (numba keeps them, so that no first plan waits for a compiler)"
+    .venv/bin/python -m planner_service.search.warmup || die "the search's kernels did not compile; the message is above."
+}
+
+case $TORCH in
+    "" | cpu) ;;
+    *) die "TORCH is '$TORCH'; it can be cpu (a build without CUDA) or unset (the build that pip's settings lead to)." ;;
+esac
+now=$(fingerprint)
+if [ -x .venv/bin/dip ] && [ -f $STAMP ] && [ "$(cat $STAMP)" = "$now" ]; then exit 0; fi
+check_python
+announce
+check_disk
+make_venv
+rm -f $STAMP
+install_packages
+compile_kernels
+printf '%s\n' "$now" >$STAMP
+say "Set up: .venv is ready, its command is .venv/bin/dip."
