@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as dist
 
+from trainer_agent.settings import AgentSettings
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     Group = dist.ProcessGroup
-
-DEFAULT_TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,7 +60,7 @@ class Mesh:
         ranks: int | None = None,
         replicas: int = 1,
         device: torch.device | str = "cpu",
-        timeout_s: float = DEFAULT_TIMEOUT_S,
+        timeout_s: float | None = None,
     ) -> Mesh:
         """Make the groups of all processes; collective, after ``torch.distributed.init_process_group``.
 
@@ -73,8 +73,7 @@ class Mesh:
         device
             This process's device.
         timeout_s
-            How long any wait may take, in seconds: ``DIP_STEP_TIMEOUT_S`` where training scripts follow the
-            environment.
+            How long any wait may take, in seconds; as ``DIP_STEP_TIMEOUT_S`` says where not given.
 
         Raises
         ------
@@ -89,12 +88,14 @@ class Mesh:
             raise ValueError(
                 f"ranks: {ranks}; {replicas} replicas of them must be the {world_size} processes of the job"
             )
+        timeout_s = AgentSettings.from_environment().step_timeout_s if timeout_s is None else timeout_s
         if not timeout_s > 0:
             raise ValueError(f"timeout_s: {timeout_s}; must be above 0")
         device, timeout = torch.device(device), timedelta(seconds=timeout_s)
         replica, rank = divmod(global_rank, ranks)
 
         def make(members: Sequence[Sequence[int]], mine: int, backend: str) -> Group:
+            # Every process makes every group, in the same order, as torch.distributed wants it.
             groups: list[Group] = [dist.new_group(list(one), timeout=timeout, backend=backend) for one in members]
             return groups[mine]
 

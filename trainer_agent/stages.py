@@ -185,7 +185,7 @@ class ChunkModule(nn.Module):
 
 
 BuildChunk: TypeAlias = Callable[[Chunk], ChunkModule]
-LossWeight: TypeAlias = Callable[[object], float]
+LossWeightOf: TypeAlias = Callable[[object], float]
 
 
 def _same(units: int) -> int:

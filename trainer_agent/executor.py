@@ -1,0 +1,275 @@
+"""Runs one rank's part of every iteration: agreement, actions, gradients over the replicas, measurements."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from typing import TYPE_CHECKING
+
+from dip.digests import batch_digest, partition_digest
+from dip.fallback import fallback_plan
+from dip.job import Job
+from dip.planner.v1 import planner_pb2 as pb
+from torch import nn
+
+from trainer_agent.agreement import Ballot, compare, vote
+from trainer_agent.backward import StageRunner
+from trainer_agent.compiling import Compiler
+from trainer_agent.errors import ExecutorFailedError, PlanError
+from trainer_agent.mailbox import Mailbox
+from trainer_agent.measuring import Outcome, StepResult, fill_report, make_timeline
+from trainer_agent.plans import RankPlan
+from trainer_agent.program import ComputeStep
+from trainer_agent.reduction import LossWeight, reduce_gradients
+from trainer_agent.rows import take_rows
+from trainer_agent.setup import check_setup, chunks_of_rank
+from trainer_agent.stages import build_and_check
+from trainer_agent.transfers import GroupTransport
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import torch
+
+    from trainer_agent.measuring import Timeline
+    from trainer_agent.plans import PlanSource, TakenPlan
+    from trainer_agent.program import CellPlan, Program
+    from trainer_agent.stages import BuildChunk, LossWeightOf, ModuleHandOffs
+    from trainer_agent.transfers import Transport
+
+_log = logging.getLogger(__name__)
+
+
+class Executor:
+    """Builds this rank's chunks and runs training iterations with them. Made on all processes, collectively.
+
+    Gradients are added to ``parameter.grad``, as ``loss.backward()`` would: call ``optimizer.zero_grad()`` between
+    steps. Whether modules are in training or evaluation mode (dropout) is left to ``executor.chunks.train()`` and
+    ``.eval()``; a step never changes it.
+
+    Parameters
+    ----------
+    source
+        Where plans come from: the agent.
+    build_chunk
+        Builds the user's module for a chunk; called for this rank's chunks, in the order of modules and layers.
+    hand_offs
+        What crosses boundaries, for each module by name.
+    loss_weight
+        What a batch's summed loss is divided by, added up over the replicas; called with the user's batch.
+    transport
+        Sends and receives; over the mesh's pipeline group where not given.
+
+    Attributes
+    ----------
+    chunks
+        The user's modules of this rank, by ``"<module>:<chunk index>"``.
+
+    Raises
+    ------
+    StageInterfaceError
+        The modules or hand-offs do not keep the interface.
+    TrainerAgentError
+        The job asks for what this executor does not do.
+    RankMismatchError
+        Processes differ in specification, partition, attempt or hand-offs.
+    """
+
+    def __init__(
+        self,
+        source: PlanSource,
+        build_chunk: BuildChunk,
+        *,
+        hand_offs: Mapping[str, ModuleHandOffs],
+        loss_weight: LossWeightOf,
+        transport: Transport | None = None,
+    ) -> None:
+        self._source, self._mesh, self._loss_weight = source, source.mesh, loss_weight
+        job = Job.from_spec(source.spec)
+        check_setup(source.spec, job, source.mesh, hand_offs)
+        compare(self._mesh.world, self._mesh, what="the job as set up", digest=_setup_digest(source, hand_offs))
+        self._compiler = Compiler(job=job, partition=source.partition, rank=self._mesh.rank, hand_offs=hand_offs)
+        self._runners: dict[tuple[str, int], StageRunner] = {}
+        self.chunks = nn.ModuleDict()
+        for chunk in chunks_of_rank(job, source.partition, self._mesh.rank):
+            spec = job.modules[job.module_index[chunk.module]]
+            module = build_and_check(build_chunk, chunk)
+            self._runners[chunk.module, chunk.index] = StageRunner(
+                chunk=chunk,
+                module=module,
+                hand_offs=hand_offs[chunk.module],
+                input_modules=[job.modules[index].name for index in spec.inputs],
+                frozen=spec.frozen,
+            )
+            self.chunks[f"{chunk.module}:{chunk.index}"] = module
+        self._transport = GroupTransport(self._mesh) if transport is None else transport
+        self._transport.warm_up()
+        self._pending: Outcome | None = None
+        self._failed = False
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """Iterate over this rank's parameters: what an optimizer gets."""
+        return self.chunks.parameters()
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Iterate over this rank's parameters under names that do not depend on the partition.
+
+        A layer's parameters are ``<module>.layers.<layer>.<name>`` with the layer counted through the whole module,
+        all others ``<module>.<name>``.
+        """
+        for runner in self._runners.values():
+            chunk = runner.chunk
+            for name, parameter in runner.module.named_parameters():
+                owner, _, rest = name.partition(".")
+                if owner == "layers":
+                    index, _, rest = rest.partition(".")
+                    name = f"layers.{chunk.first_layer + int(index)}.{rest}"
+                yield f"{chunk.module}.{name}", parameter
+
+    def step(self, batch: object) -> StepResult:
+        """Run one iteration: forward, backward, gradients added up over the replicas.
+
+        Parameters
+        ----------
+        batch
+            The user's batch, as the agent's loader gave it.
+
+        Raises
+        ------
+        RankMismatchError
+            The ranks do not have the same batch.
+        CannotFitError
+            There is no plan, and the batch cannot fit this partition's memory at all.
+        StepTimeoutError, PeerLostError, TransferMismatchError
+            Another rank did not do its part.
+        ExecutorFailedError
+            A step failed before.
+        """
+        if self._failed:
+            raise ExecutorFailedError(f"rank {self._mesh.rank}: an earlier step failed; start the job again")
+        taken = self._source.take(batch)
+        self._failed = True
+        if self._pending is not None:
+            self._pending.wait()
+        plan, program = self._decide(taken)
+        weight = LossWeight.gather(
+            self._mesh, weight=self._loss_weight(batch), iteration=taken.iteration, training=program.training
+        )
+        result = self._run(batch, taken, plan, program, weight)
+        self._pending = result.outcome
+        self._failed = False
+        return result
+
+    def _decide(self, taken: TakenPlan) -> tuple[RankPlan, Program]:
+        """Agree with the other ranks, and compile what all of them run."""
+        plan, program = taken.plan, None
+        if plan is not None and (plan.iteration != taken.iteration or plan.batch != taken.batch):
+            _log.warning("iteration %d: the plan is for another batch", taken.iteration)
+            plan = None
+        if plan is not None:
+            try:
+                program = self._compiler.compile(plan)
+            except PlanError as error:
+                _log.warning("iteration %d: %s", taken.iteration, error)
+                plan = None
+        ballot = Ballot(
+            attempt=self._source.attempt,
+            iteration=taken.iteration,
+            batch_digest=batch_digest(taken.batch),
+            plan_digest=None if plan is None else plan.digest,
+        )
+        if vote(self._mesh, ballot) and plan is not None and program is not None:
+            return plan, program
+        whole = fallback_plan(self._source.spec, self._source.partition, taken.batch)
+        plan = RankPlan.of(whole, taken.batch, rank=self._mesh.rank, iteration=taken.iteration)
+        return plan, self._compiler.compile(plan)
+
+    def _run(self, batch: object, taken: TakenPlan, plan: RankPlan, program: Program, weight: LossWeight) -> StepResult:
+        """Run the actions, then what all ranks do together."""
+        run = _Run(self._runners, Mailbox(self._transport, taken.iteration), batch, program, weight)
+        timeline = make_timeline(self._mesh.device)
+        run.run(timeline)
+        if program.training:
+            reduce_gradients(self.parameters(), self._mesh)
+        spans = timeline.spans()
+        outcome = Outcome.gather(self._mesh, loss_sum=run.loss_sum(), loss_scale=weight.scale(), spans=spans)
+        report = pb.ReportExecutionRequest(
+            attempt=self._source.attempt,
+            replica=self._mesh.replica,
+            rank=self._mesh.rank,
+            iteration=taken.iteration,
+            plan_digest=plan.digest,
+            peak_memory_bytes=timeline.peak_bytes(),
+            stalled_us=taken.waited_us,
+            fallback=plan.fallback,
+        )
+        fill_report(report, [step.action for step in program.steps if isinstance(step, ComputeStep)], spans)
+        self._source.report(report)
+        return StepResult.of(taken, plan, report, outcome)
+
+
+class _Run:
+    """One iteration in progress on one rank."""
+
+    def __init__(
+        self,
+        runners: Mapping[tuple[str, int], StageRunner],
+        mailbox: Mailbox,
+        batch: object,
+        program: Program,
+        weight: LossWeight,
+    ) -> None:
+        self._runners = runners
+        self._mailbox = mailbox
+        self._batch = batch
+        self._program = program
+        self._weight = weight
+        self._losses: dict[int, torch.Tensor] = {}
+
+    def run(self, timeline: Timeline) -> None:
+        """Issue every action in order; compute waits for what it consumes, everything is sent at the end."""
+        for step in self._program.steps:
+            if not isinstance(step, ComputeStep):
+                self._mailbox.transfer(step)
+            elif step.backward:
+                self._backward(step.work, timeline)
+            else:
+                self._forward(step.work, timeline)
+        self._mailbox.drain()
+
+    def loss_sum(self) -> float:
+        """Sum of this rank's losses, in the order of sub-microbatches whatever order they ran in."""
+        return sum(float(self._losses[sub]) for sub in sorted(self._losses))
+
+    def _forward(self, work: CellPlan, timeline: Timeline) -> None:
+        runner = self._runners[work.cell.module, work.cell.chunk]
+        arrived = [self._mailbox.take(edge.activation) for edge in work.inputs]
+        timeline.begin()
+        output = runner.forward(work, arrived, self._batch, training=self._program.training)
+        if runner.chunk.is_loss:
+            self._losses[work.cell.sub_microbatch] = output
+        for edge in work.outputs:
+            self._mailbox.put(edge.activation, take_rows(output, edge, work.result_rows))
+        timeline.end()
+
+    def _backward(self, work: CellPlan, timeline: Timeline) -> None:
+        runner = self._runners[work.cell.module, work.cell.chunk]
+        arrived = [self._mailbox.take(edge.gradient) for edge in work.outputs]
+        scale = self._weight.scale() if runner.chunk.is_loss else 1.0
+        timeline.begin()
+        gradients = runner.backward(work, arrived, loss_scale=scale)
+        timeline.end()
+        for edge, gradient in zip(work.inputs, gradients, strict=True):
+            if gradient is not None:
+                self._mailbox.put(edge.gradient, gradient)
+
+
+def _setup_digest(source: PlanSource, hand_offs: Mapping[str, ModuleHandOffs]) -> bytes:
+    """Digest of everything that all processes must have alike."""
+    digest = hashlib.sha256(source.spec.SerializeToString(deterministic=True))
+    digest.update(partition_digest(source.partition))
+    digest.update(str(source.attempt).encode())
+    for name in sorted(hand_offs):
+        for hand_off in (hand_offs[name].output, hand_offs[name].handed_on):
+            digest.update(f"{name}{hand_off.features}{hand_off.dtype}".encode())
+    return digest.digest()
