@@ -1,0 +1,128 @@
+"""What the pool and its workers say to each other, and how it travels: a length, then a pickle.
+
+Both ends are this package in processes of one user, joined by a socket pair that nobody else holds.
+"""
+
+from __future__ import annotations
+
+import pickle
+import struct
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import socket
+
+    from dip.errors import CannotFitError, InvalidRequestError
+
+HEADER: Final = struct.Struct("!Q")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlanTask:
+    """Make a plan.
+
+    Parameters
+    ----------
+    request
+        Serialized PlanRequest.
+    budget_ms
+        Search time; None leaves it to the request.
+    iteration
+        The iteration that the plan is streamed for; None where it is not (the Plan call).
+    fallback
+        Make the fixed schedule instead of searching.
+    """
+
+    request: bytes = field(repr=False)
+    budget_ms: int | None = None
+    iteration: int | None = None
+    fallback: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PartitionTask:
+    """Make a partition from a serialized RegisterJobRequest."""
+
+    request: bytes = field(repr=False)
+    budget_ms: int
+
+
+Task = PlanTask | PartitionTask
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SplitPlan:
+    """A complete plan, serialized as it will be sent, so that the event loop only forwards bytes.
+
+    Parameters
+    ----------
+    answer
+        Serialized GetPlanResponse without reports or, for a task without an iteration, PlanResponse.
+    responses
+        A serialized StreamSchedulesResponse for each rank; none for a task without an iteration.
+    """
+
+    answer: bytes = field(repr=False)
+    responses: tuple[bytes, ...] = field(repr=False)
+    makespan_us: int
+    fallback: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ready:
+    """The worker has its modules and waits for a task."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """A complete plan worth keeping; the search goes on."""
+
+    plan: SplitPlan
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finished:
+    """The task's last word: a plan, or a partition's bytes, or why there cannot be one."""
+
+    result: SplitPlan | bytes | InvalidRequestError | CannotFitError
+
+
+Message = Ready | Found | Finished
+
+
+def pack(message: Task | Message) -> bytes:
+    """Bytes of a message without its length."""
+    return pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+
+
+def send(connection: socket.socket, message: Task | Message) -> None:
+    """Write a message to a blocking socket."""
+    payload = pack(message)
+    connection.sendall(HEADER.pack(len(payload)))
+    connection.sendall(payload)
+
+
+def receive_task(connection: socket.socket) -> Task | None:
+    """Read a task from a blocking socket; None at the end of the stream."""
+    header = _receive(connection, HEADER.size)
+    if header is None:
+        return None
+    (size,) = HEADER.unpack(header)
+    payload = _receive(connection, size)
+    if payload is None:
+        return None
+    task: Task = pickle.loads(payload)
+    return task
+
+
+def _receive(connection: socket.socket, size: int) -> bytes | None:
+    data = bytearray(size)
+    view = memoryview(data)
+    done = 0
+    while done < size:
+        count = connection.recv_into(view[done:])
+        if count == 0:
+            return None
+        done += count
+    return bytes(data)

@@ -1,0 +1,168 @@
+"""The pool: a few worker processes, replaced whenever they die, overrun or work for nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from planner_service.pool.messages import PlanTask, SplitPlan
+from planner_service.pool.process import WorkerLostError, WorkerProcess
+from planner_service.pool.queue import SolveQueue
+from planner_service.pool.solve import Failed, Partitioned, Planned, Refused, Result, Solve
+
+if TYPE_CHECKING:
+    from planner_service.pool.messages import Finished, Task
+
+DEFAULT_ENGINE: Final = "planner_service.pool.engine"
+FALLBACK_LIMIT_S: Final = 10.0
+"""The fixed schedule takes milliseconds; the rest is for a machine whose idle priority gets little."""
+
+_STARTS_BEFORE_FAILING = 3
+_LONGEST_PAUSE_S = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+class SolverPool:
+    """Runs solves in `workers` processes. For use from one event loop, which never waits for a solver.
+
+    Whatever happens to a solver, each solve gets a result within its limit once its turn has come: what the
+    search ended with; else the best plan that it had sent; else the fixed fallback schedule, made in a worker; else
+    the reason.
+
+    Parameters
+    ----------
+    workers
+        Number of processes, at least 1.
+    memory_bytes
+        What each may hold.
+    engine
+        Module that solves: see `planner_service.pool.engine`.
+    """
+
+    def __init__(self, *, workers: int, memory_bytes: int, engine: str = DEFAULT_ENGINE) -> None:
+        if workers < 1:
+            raise ValueError(f"workers: holds {workers}; allowed is 1 or more")
+        self.workers = workers
+        self._memory_bytes = memory_bytes
+        self._engine = engine
+        self._queue = SolveQueue()
+        self._unfinished: set[Solve] = set()
+        self._tenders: list[asyncio.Task[None]] = []
+        self._failed_starts = 0
+
+    def start(self) -> None:
+        """Spawn the workers, without waiting for them."""
+        self._tenders = [asyncio.create_task(self._tend(), name=f"worker-{index}") for index in range(self.workers)]
+
+    async def close(self) -> None:
+        """Cancel every solve and kill every worker."""
+        self.cancel_all()
+        for tender in self._tenders:
+            tender.cancel()
+        await asyncio.gather(*self._tenders, return_exceptions=True)
+        self._tenders = []
+        self.cancel_all()
+
+    def cancel_all(self) -> None:
+        """Cancel every solve, waiting or running."""
+        for solve in list(self._unfinished):
+            solve.cancel()
+
+    def submit(self, task: Task, *, lane: str, order: tuple[int, ...], limit_s: float) -> Solve:
+        """Queue a task; see `Solve` for the parameters."""
+        solve = Solve(task, lane=lane, order=order, limit_s=limit_s)
+        self._unfinished.add(solve)
+        solve.on_result(self._unfinished.discard)
+        self._queue.put(solve)
+        return solve
+
+    async def _tend(self) -> None:
+        """Keep one worker alive and busy, for ever."""
+        while True:
+            try:
+                worker = await WorkerProcess.start(engine=self._engine, memory_bytes=self._memory_bytes)
+            except WorkerLostError as error:
+                await self._pause(error)
+                continue
+            self._failed_starts = 0
+            try:
+                while (solve := await self._next(worker)) is not None:
+                    await self._run(worker, solve)
+            except WorkerLostError as error:
+                _log.debug("worker is replaced: %s", error)
+            finally:
+                worker.kill()
+
+    async def _pause(self, error: WorkerLostError) -> None:
+        """Wait longer after each failed start; let no solve wait for workers that never come."""
+        self._failed_starts += 1
+        _log.error("worker does not start, attempt %d: %s", self._failed_starts, error)
+        if self._failed_starts >= _STARTS_BEFORE_FAILING:
+            for solve in self._queue.drain():
+                solve.resolve(Failed(reason=f"the planner's workers do not start: {error}"))
+        await asyncio.sleep(min(_LONGEST_PAUSE_S, 0.1 * 2**self._failed_starts))
+
+    async def _next(self, worker: WorkerProcess) -> Solve | None:
+        """Take the next solve; None once the worker is dead, which loses no solve."""
+        taking = asyncio.create_task(self._queue.get())
+        try:
+            await asyncio.wait({taking, worker.exited}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not taking.done():
+                taking.cancel()
+        if worker.exited.done():
+            if taking.done() and not taking.cancelled():
+                self._queue.put(taking.result())
+            return None
+        return taking.result()
+
+    async def _run(self, worker: WorkerProcess, solve: Solve) -> None:
+        """Have one solve done; raises WorkerLostError where that cost the worker."""
+
+        def keep(plan: SplitPlan) -> None:
+            solve.best = plan
+
+        solve.runs_on(worker.kill)
+        solve.started_s = time.monotonic()
+        try:
+            finished = await worker.run(solve.task, limit_s=solve.limit_s, keep=keep)
+        except WorkerLostError as error:
+            if not solve.done:
+                _log.warning("solve lost its worker: lane=%s order=%s reason=%s", solve.lane, solve.order, error)
+                self._save(solve, str(error))
+            raise
+        finally:
+            solve.runs_on(None)
+        solve.resolve(_result(solve, finished))
+
+    def _save(self, solve: Solve, reason: str) -> None:
+        """Make what can be made of a solve whose worker is lost."""
+        if solve.best is not None:
+            solve.resolve(Planned(plan=solve.best, elapsed_ms=_elapsed_ms(solve), interrupted=reason))
+        elif isinstance(solve.task, PlanTask) and not solve.task.fallback:
+            solve.task = replace(solve.task, fallback=True)
+            solve.limit_s = FALLBACK_LIMIT_S
+            self._queue.put(solve)
+        elif not isinstance(solve.task, PlanTask) and not solve.retried:
+            solve.retried = True
+            self._queue.put(solve)
+        else:
+            solve.resolve(Failed(reason=reason))
+
+
+def _elapsed_ms(solve: Solve) -> int:
+    return int((time.monotonic() - solve.started_s) * 1000)
+
+
+def _result(solve: Solve, finished: Finished) -> Result:
+    match finished.result:
+        case SplitPlan() as plan:
+            return Planned(plan=plan, elapsed_ms=_elapsed_ms(solve))
+        case bytes() as partition:
+            return Partitioned(partition=partition)
+        case error:
+            return Refused(error=error)

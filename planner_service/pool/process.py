@@ -1,0 +1,133 @@
+"""A worker as the pool sees it: a child process and the socket that joins them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import pickle
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from planner_service.pool.messages import HEADER, Finished, Found, Message, Ready, pack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from planner_service.pool.messages import SplitPlan, Task
+
+START_LIMIT_S: Final = 120.0
+"""A worker compiles and imports for seconds, and for much longer at idle priority beside a busy training."""
+
+_READ_AHEAD_BYTES: Final = 2**20
+
+# Several threads of a numerical library would take the cores that the pool left to training.
+_ONE_THREAD: Final = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+
+
+class WorkerLostError(Exception):
+    """The worker died, or was killed because it overran; it must be replaced."""
+
+
+class WorkerProcess:
+    """One live worker. Made by `start`; does one task at a time."""
+
+    def __init__(
+        self, process: asyncio.subprocess.Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self._process = process
+        self._reader = reader
+        self._writer = writer
+        self.exited: asyncio.Task[int] = asyncio.create_task(process.wait())
+
+    @classmethod
+    async def start(cls, *, engine: str, memory_bytes: int) -> WorkerProcess:
+        """Spawn a worker and wait until it is ready.
+
+        Neither a fork of this process, whose gRPC threads would not survive one, nor a second run of the user's
+        main module: a fresh interpreter that gets this one's import path.
+
+        Raises
+        ------
+        WorkerLostError
+            Where it ends, or is not ready in time.
+        """
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *("-P", "-m", "planner_service.pool.worker"),
+                *("--socket", str(theirs.fileno())),
+                *("--parent", str(os.getpid())),
+                *("--memory-bytes", str(memory_bytes)),
+                *("--engine", engine),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                env=_environment(),
+            )
+        reader, writer = await asyncio.open_connection(sock=ours, limit=_READ_AHEAD_BYTES)
+        worker = cls(process, reader, writer)
+        try:
+            async with asyncio.timeout(START_LIMIT_S):
+                if not isinstance(await worker._receive(), Ready):
+                    raise WorkerLostError("the worker spoke before it was ready")
+        except TimeoutError as error:
+            raise WorkerLostError(f"the worker was not ready within {START_LIMIT_S:g} s") from error
+        except (asyncio.CancelledError, WorkerLostError):
+            worker.kill()
+            raise
+        return worker
+
+    async def run(self, task: Task, *, limit_s: float, keep: Callable[[SplitPlan], None]) -> Finished:
+        """Have a task done, handing each plan found on the way to `keep`.
+
+        Raises
+        ------
+        WorkerLostError
+            Where the worker died or took longer than `limit_s`; it is killed then.
+        """
+        try:
+            async with asyncio.timeout(limit_s):
+                payload = pack(task)
+                self._writer.write(HEADER.pack(len(payload)) + payload)
+                await self._writer.drain()
+                while True:
+                    message = await self._receive()
+                    if isinstance(message, Finished):
+                        return message
+                    if isinstance(message, Found):
+                        keep(message.plan)
+        except TimeoutError as error:
+            self.kill()
+            raise WorkerLostError(f"the solver did not stop within {limit_s:.1f} s") from error
+        except ConnectionError as error:
+            self.kill()
+            raise WorkerLostError(f"the solver's process closed its end: {error}") from error
+
+    def kill(self) -> None:
+        """End the process now; its memory and its solver go with it."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        self._writer.close()
+
+    async def _receive(self) -> Message:
+        try:
+            (size,) = HEADER.unpack(await self._reader.readexactly(HEADER.size))
+            message: Message = pickle.loads(await self._reader.readexactly(size))
+        except asyncio.IncompleteReadError as error:
+            code = await self.exited
+            raise WorkerLostError(f"the solver's process ended with {_describe(code)}") from error
+        return message
+
+
+def _describe(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def _environment() -> dict[str, str]:
+    """Ours, with this interpreter's import path: what can be imported here can be there, and nothing else."""
+    path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
+    return _ONE_THREAD | os.environ | {"PYTHONPATH": path}

@@ -1,0 +1,46 @@
+"""A plan cut into what each rank is sent, serialized where it was made."""
+
+from __future__ import annotations
+
+from dip.digests import batch_digest, partition_digest, schedule_digest
+from dip.planner.v1 import planner_pb2 as pb
+
+from planner_service.pool.messages import SplitPlan
+
+
+def split_plan(request: pb.PlanRequest, plan: pb.Plan, iteration: int | None) -> SplitPlan:
+    """Serialize a plan for everybody who will ask for it.
+
+    Parameters
+    ----------
+    request
+        What the plan answers.
+    plan
+        A complete plan, ranks in order.
+    iteration
+        The iteration that it is streamed for; None makes the Plan call's answer instead.
+    """
+    responses: tuple[bytes, ...] = ()
+    if iteration is None:
+        answer = pb.PlanResponse(plan=plan).SerializeToString()
+    else:
+        answer = pb.GetPlanResponse(request=request, plan=plan).SerializeToString()
+        responses = _responses(request, plan, iteration)
+    return SplitPlan(answer=answer, responses=responses, makespan_us=plan.makespan_us, fallback=plan.fallback)
+
+
+def _responses(request: pb.PlanRequest, plan: pb.Plan, iteration: int) -> tuple[bytes, ...]:
+    streamed = pb.StreamedSchedule(
+        sub_microbatches=plan.sub_microbatches,
+        batch_digest=batch_digest(request.batch),
+        partition_digest=partition_digest(plan.partition),
+        schedule_digests=[schedule_digest(schedule) for schedule in plan.ranks],
+        makespan_us=plan.makespan_us,
+        fallback=plan.fallback,
+    )
+    response = pb.StreamSchedulesResponse(iteration=iteration, schedule=streamed)
+    responses = []
+    for schedule in plan.ranks:
+        response.schedule.schedule.CopyFrom(schedule)
+        responses.append(response.SerializeToString(deterministic=True))
+    return tuple(responses)

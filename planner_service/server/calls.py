@@ -1,0 +1,103 @@
+"""Plan: one batch planned while its caller waits."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from dip.errors import InvalidRequestError
+from dip.planner.v1 import planner_pb2 as pb
+from dip.validation import validate_plan_request
+
+from planner_service.pool import Cancelled, Failed, Planned, PlanTask, Refused, SolverPool, choose_budget_ms
+from planner_service.server import refusals
+from planner_service.server.marks import marked_answer
+
+if TYPE_CHECKING:
+    from planner_service.server.handlers import Context
+
+# All calls share one turn beside the jobs, whose trainers wait.
+_LANE: Final = ""
+_ANSWER_MARGIN_S: Final = 0.25
+_NO_DEADLINE_S: Final = 365 * 24 * 3600.0
+
+
+class PlanningCalls:
+    """Answers Plan.
+
+    Parameters
+    ----------
+    max_calls
+        Calls that may wait or run.
+    max_budget_ms, grace_ms
+        The longest search, and what it may overrun by.
+    """
+
+    def __init__(self, pool: SolverPool, *, max_calls: int, max_budget_ms: int, grace_ms: int) -> None:
+        self._pool = pool
+        self._max_calls = max_calls
+        self._max_budget_ms = max_budget_ms
+        self._grace_ms = grace_ms
+        self._calls = 0
+
+    async def plan(self, request: pb.PlanRequest, context: Context) -> bytes:
+        """Plan a batch; the answer is a serialized PlanResponse.
+
+        Raises
+        ------
+        InvalidRequestError, RefusalError
+            FAILED_PRECONDITION where it cannot fit.
+        """
+        if self._calls >= self._max_calls:
+            raise refusals.exhausted(f"{self._calls} calls of Plan are running already", retry_ms=1_000)
+        self._calls += 1
+        try:
+            await asyncio.to_thread(validate_plan_request, request)
+            return await self._solve(request, context)
+        finally:
+            self._calls -= 1
+
+    async def _solve(self, request: pb.PlanRequest, context: Context) -> bytes:
+        budget_s, limit_s = self._times(request.job.options, remaining_s(context))
+        solve = self._pool.submit(
+            PlanTask(request=request.SerializeToString(deterministic=True), budget_ms=int(budget_s * 1000)),
+            lane=_LANE,
+            order=(),
+            limit_s=limit_s,
+        )
+        try:
+            match await solve.result():
+                case Planned() as planned:
+                    return marked_answer(planned, pb.PlanResponse)
+                case Refused(error=InvalidRequestError() as error):
+                    raise refusals.invalid(error)
+                case Refused(error=error):
+                    raise refusals.failed_precondition(str(error))
+                case Failed(reason=reason):
+                    raise refusals.unavailable(f"the search failed: {reason}")
+                case Cancelled():
+                    raise refusals.draining()
+                case other:
+                    raise TypeError(f"a plan was asked for, the pool answered {other!r}")
+        finally:
+            solve.cancel()  # the caller may be gone
+
+    def _times(self, options: pb.PlannerOptions, remaining_s: float | None) -> tuple[float, float]:
+        """Seconds to search, and seconds until the worker is killed: within the caller's deadline, if it has one."""
+        if options.budget_ms > 0:
+            budget_ms = min(options.budget_ms, self._max_budget_ms)
+        elif options.max_evaluations > 0:
+            budget_ms = self._max_budget_ms
+        else:
+            budget_ms = choose_budget_ms((), replicas=1, workers=self._pool.workers)
+        budget_s, limit_s = budget_ms / 1000, (budget_ms + self._grace_ms) / 1000
+        if remaining_s is not None:
+            limit_s = max(0.001, min(limit_s, remaining_s - _ANSWER_MARGIN_S))
+            budget_s = max(0.001, min(budget_s, 0.9 * limit_s))
+        return budget_s, limit_s
+
+
+def remaining_s(context: Context) -> float | None:
+    """Seconds until the caller's deadline; None where it has none, which gRPC states as 292 years."""
+    remaining = context.time_remaining()
+    return None if remaining is None or remaining > _NO_DEADLINE_S else max(0.0, remaining)

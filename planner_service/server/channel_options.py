@@ -1,0 +1,32 @@
+"""What the server's transport allows, each option for a reason."""
+
+from __future__ import annotations
+
+from typing import Final
+
+LEAST_PING_INTERVAL_MS: Final = 1_000
+"""A client may ping this often on an idle stream; agents do every 30 s, gRPC's default forbids less than 5 minutes."""
+
+_DEAD_CLIENT_PING_MS: Final = 60_000
+_DEAD_CLIENT_TIMEOUT_MS: Final = 20_000
+
+
+def server_options(*, max_message_bytes: int) -> list[tuple[str, int]]:
+    """Options of a gRPC server.
+
+    Parameters
+    ----------
+    max_message_bytes
+        Both ways. gRPC's default of 4 MiB is less than what GetPlan answers for 16 ranks and 128 microbatches.
+    """
+    return [
+        # Two planners on one port would share its connections, and neither would say so.
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_receive_message_length", max_message_bytes),
+        ("grpc.max_send_message_length", max_message_bytes),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", LEAST_PING_INTERVAL_MS),
+        ("grpc.keepalive_permit_without_calls", 1),
+        # A node that vanished without a word leaves its streams behind; find out within 80 s.
+        ("grpc.keepalive_time_ms", _DEAD_CLIENT_PING_MS),
+        ("grpc.keepalive_timeout_ms", _DEAD_CLIENT_TIMEOUT_MS),
+    ]

@@ -1,0 +1,105 @@
+"""The service's methods as gRPC handlers that always end with a status.
+
+Answers may be messages or bytes already serialized: a big plan is serialized in a worker, not in the event loop.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import grpc
+from dip.errors import CannotFitError, InvalidRequestError
+from dip.planner.v1 import planner_pb2 as pb
+from google.protobuf import message_factory
+from google.protobuf.message import Message
+
+from planner_service.server import refusals
+from planner_service.store import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+SERVICE = pb.DESCRIPTOR.services_by_name["PlannerService"]
+
+Context = grpc.aio.ServicerContext[object, object]
+Answer = Message | bytes
+
+
+class Drainable(Protocol):
+    """What has the service's methods and knows whether it stops."""
+
+    @property
+    def draining(self) -> bool:
+        """Whether calls are turned away."""
+
+
+def add_servicer(server: grpc.aio.Server, servicer: Drainable) -> None:
+    """Have a server answer every method of the contract with the servicer's method of that name in snake case."""
+    handlers: dict[str, grpc.RpcMethodHandler[object, object]] = {}
+    for method in SERVICE.methods:
+        behaviour = getattr(servicer, _snake_case(method.name))
+        parse = message_factory.GetMessageClass(method.input_type).FromString
+        if method.server_streaming:
+            handlers[method.name] = grpc.unary_stream_rpc_method_handler(
+                _stream(servicer, behaviour), request_deserializer=parse, response_serializer=_serialize
+            )
+        else:
+            handlers[method.name] = grpc.unary_unary_rpc_method_handler(
+                _unary(servicer, behaviour), request_deserializer=parse, response_serializer=_serialize
+            )
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE.full_name, handlers),))
+
+
+def _unary(
+    servicer: Drainable, behaviour: Callable[[Message, Context], Awaitable[Answer]]
+) -> Callable[[Message, Context], Awaitable[Answer]]:
+    async def handle(request: Message, context: Context) -> Answer:
+        try:
+            if servicer.draining:
+                raise refusals.draining()
+            return await behaviour(request, context)
+        except (refusals.RefusalError, InvalidRequestError, CannotFitError, StoreError) as error:
+            await _refusal(error).abort(context)
+
+    return handle
+
+
+def _stream(
+    servicer: Drainable, behaviour: Callable[[Message, Context], AsyncIterator[Answer]]
+) -> Callable[[Message, Context], AsyncIterator[Answer]]:
+    async def handle(request: Message, context: Context) -> AsyncIterator[Answer]:
+        try:
+            if servicer.draining:
+                raise refusals.draining()
+            async for answer in behaviour(request, context):
+                yield answer
+        except (refusals.RefusalError, InvalidRequestError, CannotFitError, StoreError) as error:
+            await _refusal(error).abort(context)
+
+    return handle
+
+
+def _refusal(error: refusals.RefusalError | InvalidRequestError | CannotFitError | StoreError) -> refusals.RefusalError:
+    match error:
+        case refusals.RefusalError():
+            return error
+        case InvalidRequestError():
+            return refusals.invalid(error)
+        case CannotFitError():
+            return refusals.failed_precondition(str(error))
+        case StoreError():
+            return refusals.of_store(error)
+
+
+def _serialize(answer: object) -> bytes:
+    match answer:
+        case bytes():
+            return answer
+        case Message():
+            return answer.SerializeToString()
+        case _:
+            raise TypeError(f"an answer is a message or bytes, not {type(answer)}")
+
+
+def _snake_case(name: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")

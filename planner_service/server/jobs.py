@@ -1,0 +1,229 @@
+"""Jobs and their attempts: who decides, who is too late, what is over."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from dip.errors import FieldViolation, InvalidRequestError
+from dip.planner.v1 import planner_pb2 as pb
+from dip.validation import validate_register_job
+
+from planner_service.pool import Cancelled, Failed, Partitioned, PartitionTask, Refused, SolverPool
+from planner_service.server import refusals
+from planner_service.store import JobRecord, PlanStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+PARTITION_BUDGET_MS: Final = 5_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CurrentJob:
+    """A job's current attempt, with its spec parsed."""
+
+    record: JobRecord
+    spec: pb.JobSpec
+
+    @property
+    def num_replicas(self) -> int:
+        """DP, the number of replicas; at least 1."""
+        return max(1, self.spec.cluster.replicas)
+
+
+class Jobs:
+    """Registers, finds and closes jobs.
+
+    Parameters
+    ----------
+    max_jobs
+        Open jobs that are taken.
+    grace_ms
+        What a partition may overrun its budget by.
+    on_over
+        Called with a job's id when its attempt was superseded or closed.
+    """
+
+    def __init__(
+        self, store: PlanStore, pool: SolverPool, *, max_jobs: int, grace_ms: int, on_over: Callable[[str], None]
+    ) -> None:
+        self._store = store
+        self._pool = pool
+        self._max_jobs = max_jobs
+        self._grace_ms = grace_ms
+        self._on_over = on_over
+        self._registrations: dict[tuple[str, int], asyncio.Task[JobRecord | refusals.RefusalError]] = {}
+        self._specs: dict[str, CurrentJob] = {}
+
+    async def register(self, request: pb.RegisterJobRequest) -> pb.RegisterJobResponse:
+        """Register an attempt: the first registration decides, the others wait for its answer.
+
+        A closed job opens again with a higher attempt.
+
+        Raises
+        ------
+        InvalidRequestError, RefusalError
+        """
+        await asyncio.to_thread(validate_register_job, request)
+        record = await self._store.job(request.job_id)
+        if record is None or not _is_answer(record, request.attempt):
+            record = await self._decided(request)
+        _check_same_shape(request.spec, pb.JobSpec.FromString(record.spec))
+        return pb.RegisterJobResponse(partition=pb.Partition.FromString(record.partition))
+
+    async def current(self, job_id: str, attempt: int) -> CurrentJob:
+        """Find the open job whose current attempt this is.
+
+        Raises
+        ------
+        InvalidRequestError, RefusalError
+            NOT_FOUND for a job or attempt that is not registered, FAILED_PRECONDITION for an older one or a closed job.
+        """
+        job = await self.any_attempt(job_id)
+        if attempt > job.record.attempt:
+            raise refusals.not_found(
+                f"attempt {attempt} of job {job_id!r} is not registered, the current one is {job.record.attempt}: "
+                "register it first"
+            )
+        _check_open(job.record, attempt)
+        return job
+
+    async def any_attempt(self, job_id: str) -> CurrentJob:
+        """Find a job, open or closed."""
+        if not job_id:
+            raise InvalidRequestError((FieldViolation(field="job_id", description="is empty; name a job"),))
+        record = await self._store.job(job_id)
+        if record is None:
+            self._specs.pop(job_id, None)
+            raise refusals.not_found(f"job {job_id!r} is not known here: register it, then submit what is not planned")
+        job = self._specs.get(job_id)
+        if job is None or job.record != record:
+            job = self._specs[job_id] = CurrentJob(record=record, spec=pb.JobSpec.FromString(record.spec))
+        return job
+
+    async def close(self, job_id: str) -> None:
+        """Close a job; closing it again changes nothing."""
+        while not (job := await self.any_attempt(job_id)).record.closed:
+            if await self._store.put_job(replace(job.record, closed=True)) is not None:
+                self._on_over(job_id)
+        self._specs.pop(job_id, None)
+
+    async def statuses(self) -> list[pb.JobStatus]:
+        """Describe every job, by job_id."""
+        return [await self.status(record) for record in await self._store.jobs()]
+
+    async def status(self, record: JobRecord) -> pb.JobStatus:
+        """Describe one job."""
+        progress = await self._store.progress(record.job_id)
+        return pb.JobStatus(
+            job_id=record.job_id,
+            attempt=record.attempt,
+            last_planned_iteration=progress.last_planned_iteration,
+            last_reported_iteration=progress.last_reported_iteration,
+            closed=record.closed,
+        )
+
+    async def _decided(self, request: pb.RegisterJobRequest) -> JobRecord:
+        """Wait for the one decision on this attempt, made by a task that no caller's cancellation ends."""
+        key = (request.job_id, request.attempt)
+        task = self._registrations.get(key)
+        if task is None:
+            task = self._registrations[key] = asyncio.create_task(self._decide(request))
+            task.add_done_callback(lambda _: self._registrations.pop(key))
+        decision = await asyncio.shield(task)
+        if isinstance(decision, refusals.RefusalError):
+            raise decision
+        return decision
+
+    async def _decide(self, request: pb.RegisterJobRequest) -> JobRecord | refusals.RefusalError:
+        try:
+            await self._check_room(request.job_id)
+            partition = await self._partition(request)
+            return await self._write(request, partition)
+        except refusals.RefusalError as refusal:
+            return refusal
+
+    async def _partition(self, request: pb.RegisterJobRequest) -> bytes:
+        if request.partition.chunks:
+            return request.partition.SerializeToString(deterministic=True)
+        solve = self._pool.submit(
+            PartitionTask(request=request.SerializeToString(), budget_ms=PARTITION_BUDGET_MS),
+            lane=request.job_id,
+            order=(-1,),  # before every iteration
+            limit_s=(PARTITION_BUDGET_MS + self._grace_ms) / 1000,
+        )
+        match await solve.result():
+            case Partitioned(partition=partition):
+                return partition
+            case Refused(error=InvalidRequestError() as error):
+                raise refusals.invalid(error)
+            case Refused(error=error):
+                raise refusals.failed_precondition(str(error))
+            case Cancelled():
+                raise refusals.draining()
+            case Failed(reason=reason):
+                raise refusals.unavailable(f"no partition: {reason}")
+            case other:
+                raise TypeError(f"a partition was asked for, the pool answered {other!r}")
+
+    async def _write(self, request: pb.RegisterJobRequest, partition: bytes) -> JobRecord:
+        """Make this attempt the current one, unless another planner made it, or a higher one, current before."""
+        while True:
+            before = await self._store.job(request.job_id)
+            if before is not None and _is_answer(before, request.attempt):
+                return before
+            record = JobRecord(
+                job_id=request.job_id,
+                attempt=request.attempt,
+                spec=request.spec.SerializeToString(deterministic=True),
+                partition=partition,
+                version=before.version if before else 0,
+            )
+            written = await self._store.put_job(record)
+            if written is not None:
+                self._on_over(request.job_id)
+                return written
+
+    async def _check_room(self, job_id: str) -> None:
+        jobs: Sequence[JobRecord] = await self._store.jobs()
+        others = sum(not record.closed for record in jobs if record.job_id != job_id)
+        if others >= self._max_jobs:
+            raise refusals.exhausted(f"{others} jobs are open, DIP_MAX_JOBS allows no more", retry_ms=10_000)
+
+
+def _is_answer(record: JobRecord, attempt: int) -> bool:
+    """Whether an attempt is registered; raises where it may not be any more."""
+    if record.attempt < attempt:
+        return False
+    _check_open(record, attempt)
+    return True
+
+
+def _check_open(record: JobRecord, attempt: int) -> None:
+    if attempt < record.attempt:
+        raise refusals.failed_precondition(
+            f"attempt {attempt} of job {record.job_id!r} was superseded by attempt {record.attempt}"
+        )
+    if record.closed:
+        raise refusals.failed_precondition(
+            f"job {record.job_id!r} is closed; a new start registers with a higher attempt than {record.attempt}"
+        )
+
+
+def _check_same_shape(asked: pb.JobSpec, registered: pb.JobSpec) -> None:
+    """Refuse another model or cluster under a taken attempt; other costs are welcome, and ignored."""
+    if _shape(asked) != _shape(registered):
+        raise refusals.already_exists(
+            "another rank registered this attempt with another model or cluster: modules, their inputs, layers and "
+            "frozen flags, ranks and replicas must be the same on every rank"
+        )
+
+
+def _shape(spec: pb.JobSpec) -> object:
+    modules = [
+        (module.name, tuple(module.inputs), sum(run.count for run in module.layers), module.frozen)
+        for module in spec.model.modules
+    ]
+    return modules, spec.cluster.ranks, max(1, spec.cluster.replicas)

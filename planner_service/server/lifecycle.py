@@ -1,0 +1,95 @@
+"""The running planner: started, serving, drained."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import grpc.aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from planner_service import settings as names
+from planner_service.pool import SolverPool, default_workers, usable_cores
+from planner_service.pool.pool import DEFAULT_ENGINE
+from planner_service.server.channel_options import server_options
+from planner_service.server.handlers import SERVICE, add_servicer
+from planner_service.server.listening import listen
+from planner_service.server.servicer import PlannerServicer
+from planner_service.store import MemoryStore
+
+if TYPE_CHECKING:
+    from planner_service.settings import Settings
+
+_log = logging.getLogger(__name__)
+
+
+class PlannerServer:
+    """A planner in this process and event loop.
+
+    Parameters
+    ----------
+    settings
+        What to run with.
+    engine
+        Module that workers solve with.
+
+    Attributes
+    ----------
+    address, health_address
+        Where it listens, once started; with the port that was taken where the setting asked for port 0.
+    """
+
+    def __init__(self, settings: Settings, *, engine: str = DEFAULT_ENGINE) -> None:
+        self._settings = settings
+        self.address = settings.listen
+        self.health_address = settings.health_listen
+        self._store = MemoryStore(kept_iterations=settings.kept_iterations, kept_closed_jobs=settings.kept_closed_jobs)
+        self._pool = SolverPool(
+            workers=settings.search_workers or default_workers(usable_cores()),
+            memory_bytes=settings.worker_memory_bytes,
+            engine=engine,
+        )
+        self._servicer = PlannerServicer(self._store, self._pool, settings)
+        self._health = health.aio.HealthServicer()
+
+    async def start(self) -> None:
+        """Listen, answer, and say so in one line; workers get ready meanwhile.
+
+        Raises
+        ------
+        ListenError
+        """
+        options = server_options(max_message_bytes=self._settings.max_message_bytes)
+        self._main_server = grpc.aio.server(options=options)
+        self._health_server = grpc.aio.server(options=options)
+        add_servicer(self._main_server, self._servicer)
+        for server in (self._main_server, self._health_server):
+            health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        reflection.enable_server_reflection(
+            (SERVICE.full_name, health.SERVICE_NAME, reflection.SERVICE_NAME), self._main_server
+        )
+        self.address = listen(self._main_server, self._settings.listen, names.LISTEN)
+        self.health_address = listen(self._health_server, self._settings.health_listen, names.HEALTH_LISTEN)
+        await self._health.set(SERVICE.full_name, health_pb2.HealthCheckResponse.SERVING)
+        await self._main_server.start()
+        await self._health_server.start()
+        self._pool.start()
+        _log.info(
+            "serving listen=%s health=%s store=%s workers=%d",
+            self.address,
+            self.health_address,
+            self._settings.store,
+            self._pool.workers,
+        )
+
+    async def drain(self) -> None:
+        """Stop cleanly: unhealthy first, then no new calls, streams and solves ended, everything let go."""
+        _log.info("draining listen=%s", self.address)
+        await self._health.enter_graceful_shutdown()
+        await self._servicer.drain()
+        await self._main_server.stop(grace=self._settings.drain_ms / 1000)
+        await self._pool.close()
+        await self._store.close()
+        await self._health_server.stop(grace=0)
+        _log.info("stopped listen=%s", self.address)

@@ -1,0 +1,52 @@
+"""`dip serve`: the planner as a process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+from planner_service.pool.pool import DEFAULT_ENGINE
+from planner_service.server.lifecycle import PlannerServer
+from planner_service.server.listening import ListenError
+
+if TYPE_CHECKING:
+    from planner_service.settings import Settings
+
+_LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+def serve(settings: Settings, *, engine: str = DEFAULT_ENGINE) -> int:
+    """Serve until SIGTERM or SIGINT, then drain.
+
+    Parameters
+    ----------
+    settings
+        What to run with.
+    engine
+        Module that workers solve with; for tests of faults.
+
+    Returns
+    -------
+    int
+        The process's exit code: 0 after a clean drain, 1 where it could not start, which one line on stderr explains.
+    """
+    logging.basicConfig(level=settings.log_level, format=_LOG_FORMAT)
+    return asyncio.run(_serve(PlannerServer(settings, engine=engine)))
+
+
+async def _serve(server: PlannerServer) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        await server.start()
+    except ListenError as error:
+        print(f"dip serve: {error}", file=sys.stderr)
+        return 1
+    await stop.wait()
+    await server.drain()
+    return 0

@@ -1,0 +1,147 @@
+"""The contract's methods in snake case, each a few lines over the part of the service that does the work."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from dip.errors import FieldViolation, InvalidRequestError
+from dip.planner.v1 import planner_pb2 as pb
+from dip.validation import validate_report_execution
+
+from planner_service.server import refusals
+from planner_service.server.batches import Batches
+from planner_service.server.calls import PlanningCalls
+from planner_service.server.jobs import CurrentJob, Jobs
+from planner_service.server.marks import packed_report, with_reports
+from planner_service.server.streams import Streams
+from planner_service.store import BatchKey, PlanStore, ReplicaKey
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from planner_service.pool import SolverPool
+    from planner_service.server.handlers import Context
+    from planner_service.settings import Settings
+
+
+class PlannerServicer:
+    """Answers the calls of PlannerService. For use from one event loop."""
+
+    def __init__(self, store: PlanStore, pool: SolverPool, settings: Settings) -> None:
+        self._store = store
+        self._pool = pool
+        budgets = {"max_budget_ms": settings.max_budget_ms, "grace_ms": settings.solve_grace_ms}
+        self._batches = Batches(store, pool, max_queued=settings.max_queued_batches, **budgets)
+        self._calls = PlanningCalls(pool, max_calls=settings.max_queued_batches, **budgets)
+        self._streams = Streams(store, max_streams=settings.max_streams)
+        self._jobs = Jobs(
+            store, pool, max_jobs=settings.max_jobs, grace_ms=settings.solve_grace_ms, on_over=self._batches.end
+        )
+        self._draining = False
+
+    @property
+    def draining(self) -> bool:
+        """Whether calls are turned away."""
+        return self._draining
+
+    async def drain(self) -> None:
+        """Turn calls away, end streams with UNAVAILABLE and cancel every solve."""
+        self._draining = True
+        self._streams.drain()
+        self._pool.cancel_all()
+        await self._batches.close()
+
+    async def register_job(self, request: pb.RegisterJobRequest, context: Context) -> pb.RegisterJobResponse:
+        """Register an attempt of a job."""
+        return await self._jobs.register(request)
+
+    async def submit_batch(self, request: pb.SubmitBatchRequest, context: Context) -> pb.SubmitBatchResponse:
+        """Take a batch to be planned."""
+        job = await self._jobs.current(request.job_id, request.attempt)
+        await self._batches.submit(job, request)
+        return pb.SubmitBatchResponse()
+
+    async def stream_schedules(self, request: pb.StreamSchedulesRequest, context: Context) -> AsyncIterator[bytes]:
+        """Stream one rank's schedules."""
+        job = await self._jobs.current(request.job_id, request.attempt)
+        async for response in self._streams.stream(job, request, context):
+            yield response
+
+    async def report_execution(
+        self, request: pb.ReportExecutionRequest, context: Context
+    ) -> pb.ReportExecutionResponse:
+        """Take what a rank measured."""
+        job = await self._jobs.current(request.job_id, request.attempt)
+        report = await asyncio.to_thread(_checked_report, job, request)
+        key = _key(job, request.replica, request.iteration)
+        if await self._store.add_report(key, request.rank, report):
+            await self._batches.came_too_late(key, request.rank)
+        return pb.ReportExecutionResponse()
+
+    async def plan(self, request: pb.PlanRequest, context: Context) -> bytes:
+        """Plan one batch at once."""
+        return await self._calls.plan(request, context)
+
+    async def list_jobs(self, request: pb.ListJobsRequest, context: Context) -> pb.ListJobsResponse:
+        """List the jobs."""
+        return pb.ListJobsResponse(jobs=await self._jobs.statuses())
+
+    async def get_job(self, request: pb.GetJobRequest, context: Context) -> pb.GetJobResponse:
+        """Describe one job. Costs are not recalibrated yet: the effective spec is the registered one."""
+        job = await self._jobs.any_attempt(request.job_id)
+        return pb.GetJobResponse(
+            status=await self._jobs.status(job.record),
+            spec=job.spec,
+            effective_spec=job.spec,
+            partition=pb.Partition.FromString(job.record.partition),
+        )
+
+    async def get_plan(self, request: pb.GetPlanRequest, context: Context) -> bytes:
+        """Read one plan with its request and the ranks' reports."""
+        job = await self._jobs.any_attempt(request.job_id)
+        _check_plan_key(job, request)
+        key = _key(job, request.replica, request.iteration)
+        entry = await self._store.entry(key)
+        where = f"iteration {request.iteration} of replica {request.replica}"
+        if entry is None:
+            raise refusals.not_found(f"{where} was not submitted in attempt {job.record.attempt}")
+        if entry.outcome is None:
+            raise refusals.not_found(f"{where} is not planned yet")
+        if entry.outcome.unplanned_reason:
+            raise refusals.not_found(f"{where} has no plan: {entry.outcome.unplanned_reason}")
+        return with_reports(entry.outcome.answer, await self._store.reports(key))
+
+    async def close_job(self, request: pb.CloseJobRequest, context: Context) -> pb.CloseJobResponse:
+        """End a job."""
+        await self._jobs.close(request.job_id)
+        return pb.CloseJobResponse()
+
+
+def _key(job: CurrentJob, replica: int, iteration: int) -> BatchKey:
+    record = job.record
+    return BatchKey(
+        replica=ReplicaKey(job_id=record.job_id, attempt=record.attempt, replica=replica), iteration=iteration
+    )
+
+
+def _checked_report(job: CurrentJob, request: pb.ReportExecutionRequest) -> bytes:
+    """Check and pack a report; for a thread, as it lists every action of an iteration."""
+    validate_report_execution(request, job.spec)
+    return packed_report(request)
+
+
+def _check_plan_key(job: CurrentJob, request: pb.GetPlanRequest) -> None:
+    violations = []
+    if not 0 <= request.replica < job.num_replicas:
+        violations.append(
+            FieldViolation(
+                field="replica", description=f"holds {request.replica}; allowed is 0 to {job.num_replicas - 1}"
+            )
+        )
+    if request.iteration < 0:
+        violations.append(
+            FieldViolation(field="iteration", description=f"holds {request.iteration}; allowed is 0 or more")
+        )
+    if violations:
+        raise InvalidRequestError(tuple(violations))

@@ -1,0 +1,96 @@
+"""StreamSchedules: one rank's schedules in iteration order, each as soon as it is planned.
+
+What that order means when plans do not end in order, or do not come at all:
+
+- A batch that was never submitted is passed over: as soon as a later one is planned, that one is sent.
+- A batch that was submitted is waited for, because each gets a plan or a reason within bounded time (the pool's limit),
+  and at once when a rank reports that the iteration has been run without it. Sending the later one first would lose the
+  earlier one for this stream, and nobody runs the later one before.
+- A batch that comes after a later iteration was sent is planned all the same; streams that are past it never go back, a
+  stream that is opened at it or before gets it.
+
+A stream holds a position and nothing else. A reader that is slow makes nothing pile up; where the iterations that
+it has not read are dropped, its stream ends with RESOURCE_EXHAUSTED.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dip.validation import validate_stream_schedules
+
+from planner_service.server import refusals
+from planner_service.store import AttemptOverError, Outcome, PlanStore, ReplicaKey, TooOldError, Watch
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from dip.planner.v1 import planner_pb2 as pb
+
+    from planner_service.server.handlers import Context
+    from planner_service.server.jobs import CurrentJob
+
+
+class Streams:
+    """The open streams.
+
+    Parameters
+    ----------
+    max_streams
+        How many may be open.
+    """
+
+    def __init__(self, store: PlanStore, *, max_streams: int) -> None:
+        self._store = store
+        self._max_streams = max_streams
+        self._open: set[Watch] = set()
+        self._draining = False
+
+    def drain(self) -> None:
+        """End every stream with UNAVAILABLE."""
+        self._draining = True
+        for watch in self._open:
+            watch.wake()
+
+    async def stream(
+        self, job: CurrentJob, request: pb.StreamSchedulesRequest, context: Context
+    ) -> AsyncIterator[bytes]:
+        """Yield a rank's serialized responses until its attempt is over.
+
+        Raises
+        ------
+        InvalidRequestError, StoreError, RefusalError
+        """
+        validate_stream_schedules(request, job.spec)
+        if len(self._open) >= self._max_streams:
+            raise refusals.exhausted(
+                f"{self._max_streams} streams are open, DIP_MAX_STREAMS allows no more", retry_ms=5_000
+            )
+        replica = ReplicaKey(job_id=request.job_id, attempt=request.attempt, replica=request.replica)
+        with self._store.watch(replica) as watch:
+            self._open.add(watch)
+            try:
+                await self._store.next_entry(replica, request.first_iteration)  # too old: said before anything is sent
+                await context.send_initial_metadata(())
+                async for outcome in self._outcomes(replica, request.first_iteration, watch):
+                    yield outcome.responses[request.rank]
+            finally:
+                self._open.discard(watch)
+
+    async def _outcomes(self, replica: ReplicaKey, first_iteration: int, watch: Watch) -> AsyncIterator[Outcome]:
+        position = first_iteration
+        while not self._draining:
+            try:
+                entry = await self._store.next_entry(replica, position)
+            except AttemptOverError:
+                return
+            except TooOldError as error:
+                raise refusals.exhausted(
+                    f"this stream is read too slowly: {error}; connect again at the iteration needed next", retry_ms=0
+                ) from error
+            if entry is None or entry.outcome is None:
+                await watch.changed()
+                continue
+            yield entry.outcome
+            position = entry.iteration + 1
+        raise refusals.draining()

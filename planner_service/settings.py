@@ -1,0 +1,119 @@
+"""Every setting of the planner's service: its name in the environment, its default, what is allowed.
+
+Precedence, highest first: an argument (`dip serve --listen ...`, `Settings(listen=...)`), the environment,
+the default written here. Nothing else in the planner reads the environment.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+PREFIX: Final = "DIP_"
+LISTEN: Final = "DIP_LISTEN"
+HEALTH_LISTEN: Final = "DIP_HEALTH_LISTEN"
+STORE: Final = "DIP_STORE"
+SEARCH_WORKERS: Final = "DIP_SEARCH_WORKERS"
+KEPT_ITERATIONS: Final = "DIP_KEPT_ITERATIONS"
+KEPT_CLOSED_JOBS: Final = "DIP_KEPT_CLOSED_JOBS"
+MAX_JOBS: Final = "DIP_MAX_JOBS"
+MAX_STREAMS: Final = "DIP_MAX_STREAMS"
+MAX_QUEUED_BATCHES: Final = "DIP_MAX_QUEUED_BATCHES"
+MAX_MESSAGE_BYTES: Final = "DIP_MAX_MESSAGE_BYTES"
+MAX_BUDGET_MS: Final = "DIP_MAX_BUDGET_MS"
+SOLVE_GRACE_MS: Final = "DIP_SOLVE_GRACE_MS"
+WORKER_MEMORY_BYTES: Final = "DIP_WORKER_MEMORY_BYTES"
+DRAIN_MS: Final = "DIP_DRAIN_MS"
+LOG_LEVEL: Final = "DIP_LOG_LEVEL"
+
+_ADDRESS = re.compile(r"unix://(?P<path>/.+)|(?P<host>\[[0-9a-fA-F:]+\]|[^:/\[\]]+):(?P<port>[0-9]{1,5})")
+
+
+class SettingsError(ValueError):
+    """A setting that cannot be used; one line a setting, naming it, what it held and what is allowed."""
+
+
+class Settings(BaseSettings):
+    """What `dip serve` runs with; the defaults need no configuration.
+
+    Raises
+    ------
+    pydantic.ValidationError
+        Where a value is not allowed. `load_settings` turns it into readable lines.
+    """
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, env_ignore_empty=True)
+
+    listen: str = Field(
+        default="127.0.0.1:50061",
+        description="Where trainers reach the planner: host:port (port 0 takes a free one) or unix:///path.",
+    )
+    health_listen: str = Field(
+        default="127.0.0.1:50062",
+        description="Where orchestrators ask for its health; it answers on the main address too.",
+    )
+    store: str = Field(default="memory://", description="Where jobs and plans are kept.")
+    search_workers: int = Field(
+        default=0, ge=0, le=1024, description="Solver processes. 0: half of the cores that the planner may use."
+    )
+    kept_iterations: int = Field(
+        default=32, ge=1, le=100_000, description="Planned iterations kept for each replica; older ones are dropped."
+    )
+    kept_closed_jobs: int = Field(
+        default=8, ge=0, le=10_000, description="Closed jobs that stay readable; older ones are forgotten."
+    )
+    max_jobs: int = Field(default=256, ge=1, description="Open jobs; one more gets RESOURCE_EXHAUSTED.")
+    max_streams: int = Field(default=4096, ge=1, description="Open streams; one more gets RESOURCE_EXHAUSTED.")
+    max_queued_batches: int = Field(
+        default=32, ge=1, description="Batches of a replica that wait for a plan; one more gets RESOURCE_EXHAUSTED."
+    )
+    max_message_bytes: int = Field(
+        default=64 * 2**20, ge=4 * 2**20, le=2**31 - 1, description="Largest request taken and largest answer given."
+    )
+    max_budget_ms: int = Field(default=60_000, ge=1, description="Longest search that a request can ask for.")
+    solve_grace_ms: int = Field(
+        default=2_000, ge=10, description="What a solve may overrun its budget by before its process is killed."
+    )
+    worker_memory_bytes: int = Field(
+        default=4 * 2**30, ge=2**28, description="Data that one solver process may hold (RLIMIT_DATA)."
+    )
+    drain_ms: int = Field(default=5_000, ge=0, description="How long a stopping planner waits for calls to end.")
+    log_level: str = Field(default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="Least level logged.")
+
+    @field_validator("listen", "health_listen")
+    @classmethod
+    def _is_an_address(cls, value: str) -> str:
+        match = _ADDRESS.fullmatch(value)
+        if match is None or int(match["port"] or 0) > 65_535:
+            raise ValueError("allowed are host:port with a port of 0 to 65535, and unix:///absolute/path")
+        return value
+
+    @field_validator("store")
+    @classmethod
+    def _is_a_known_store(cls, value: str) -> str:
+        if value != "memory://":
+            raise ValueError("allowed is memory://")
+        return value
+
+
+def load_settings(**arguments: Any) -> Settings:
+    """Read the settings: arguments that are not None, then the environment, then the defaults.
+
+    Raises
+    ------
+    SettingsError
+        With one line for each setting that cannot be used.
+    """
+    try:
+        return Settings(**{name: value for name, value in arguments.items() if value is not None})
+    except ValidationError as error:
+        raise SettingsError("\n".join(_line(problem) for problem in error.errors())) from error
+
+
+def _line(problem: Any) -> str:
+    name = PREFIX + str(problem["loc"][0]).removeprefix(PREFIX.lower()).upper()
+    said = problem["msg"].removeprefix("Value error, ")
+    return f"{name}: holds {problem['input']!r}; {said[0].lower()}{said[1:]}"
