@@ -334,7 +334,7 @@ def split_backward() -> pb.PlanRequest:
 
 
 def split_backward_in_little_memory() -> pb.PlanRequest:
-    return request(job(split_backward=True, memory_bytes=[11_000_000]), documents(6))
+    return request(job(split_backward=True, memory_bytes=[6_500_000]), documents(6))
 
 
 def forward_only() -> pb.PlanRequest:
