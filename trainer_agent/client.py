@@ -38,6 +38,15 @@ _CONTRACT_CODES = frozenset(
         grpc.StatusCode.UNIMPLEMENTED,
     }
 )
+# Besides what planners ask to retry: what this side gave up on. Every call here may be made twice.
+_RETRYABLE_CODES = frozenset(
+    {
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.CANCELLED,
+    }
+)
 
 # Channels of the process that this one was forked from: kept, because closing them here would disturb their owner.
 _INHERITED: list[grpc.Channel] = []
@@ -74,6 +83,11 @@ class PlannerCallError(TrainerAgentError):
     def outage(self) -> bool:
         """Whether the planner is away, overloaded or broken, rather than refusing what it was asked."""
         return self.code not in _CONTRACT_CODES
+
+    @property
+    def retryable(self) -> bool:
+        """Whether the same request may succeed later."""
+        return self.code in _RETRYABLE_CODES
 
 
 class ScheduleStream(Protocol):

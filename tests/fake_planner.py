@@ -1,0 +1,249 @@
+"""A planner in this process, over real gRPC, that does what a test's script says: the far end of the agent's tests.
+
+It keeps registrations and batches as a planner does and plans them with the fixed fallback, at once or when told to.
+Failures are scripted: ``fail_at("SubmitBatch", 2, code)`` lets the second such call fail.
+"""
+
+# ruff: noqa: N802 - the service names its methods.
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, defaultdict
+from concurrent import futures
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
+
+import grpc
+from dip.digests import batch_digest, partition_digest, schedule_digest
+from dip.fallback import fallback_plan
+from dip.partition import default_partition
+from dip.planner.v1 import planner_pb2 as pb
+from dip.planner.v1 import planner_pb2_grpc as pb_grpc
+from google.protobuf import any_pb2, duration_pb2
+from google.rpc import error_details_pb2, status_pb2
+from grpc_status import rpc_status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from google.protobuf.message import Message
+
+PATIENCE_S = 20.0
+CALL_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True)
+class Failure:
+    """How a scripted call fails."""
+
+    code: grpc.StatusCode
+    details: str
+    retry_after_s: float
+
+    def abort(self, context: grpc.ServicerContext) -> NoReturn:
+        if not self.retry_after_s:
+            context.abort(self.code, self.details)
+        delay = duration_pb2.Duration()
+        delay.FromNanoseconds(int(self.retry_after_s * 1e9))
+        detail = any_pb2.Any()
+        detail.Pack(error_details_pb2.RetryInfo(retry_delay=delay))
+        status = status_pb2.Status(code=self.code.value[0], message=self.details, details=[detail])
+        context.abort_with_status(rpc_status.to_status(status))
+        raise AssertionError("abort_with_status raises")
+
+
+def streamed(plan: pb.Plan, batch: pb.Batch, rank: int) -> pb.StreamedSchedule:
+    """Return one rank's part of a plan."""
+    return pb.StreamedSchedule(
+        sub_microbatches=plan.sub_microbatches,
+        schedule=plan.ranks[rank],
+        batch_digest=batch_digest(batch),
+        partition_digest=partition_digest(plan.partition),
+        schedule_digests=[schedule_digest(schedule) for schedule in plan.ranks],
+        makespan_us=plan.makespan_us,
+    )
+
+
+class FakePlanner(pb_grpc.PlannerServiceServicer):
+    """A scripted planner of one job.
+
+    Parameters
+    ----------
+    plans_at_once
+        Whether a batch's plan is streamed as soon as the batch is submitted; otherwise when `plan` is called.
+    partition
+        What a registration without a partition gets; the default one where not given.
+    """
+
+    def __init__(self, *, plans_at_once: bool = True, partition: pb.Partition | None = None) -> None:
+        self.plans_at_once = plans_at_once
+        self.partition = partition
+        self.calls: Counter[str] = Counter()
+        self.requests: dict[str, list[Message]] = defaultdict(list)
+        self._failures: dict[tuple[str, int], Failure] = {}
+        self._state = threading.Condition()
+        self._registered: pb.RegisterJobRequest | None = None
+        self._batches: dict[int, pb.Batch] = {}
+        self._submitted: list[int] = []
+        self._answers: dict[int, dict[int, pb.StreamSchedulesResponse]] = defaultdict(dict)
+        self._broken: list[tuple[int, Failure | None]] = []
+        self._server: grpc.Server | None = None
+
+    # ------------------------------------------------------------ the script
+
+    def listen(self, address: str = "127.0.0.1:0") -> str:
+        """Start to listen; return the endpoint."""
+        self._server = grpc.server(futures.ThreadPoolExecutor(16), options=[("grpc.so_reuseport", 0)])
+        pb_grpc.add_PlannerServiceServicer_to_server(self, self._server)
+        port = self._server.add_insecure_port(address)
+        self._server.start()
+        return address if address.startswith("unix:") else f"127.0.0.1:{port}"
+
+    def stop(self) -> None:
+        """Vanish: every call under way ends, nobody listens any more."""
+        if self._server is not None:
+            self.break_streams()
+            self._server.stop(grace=None).wait(PATIENCE_S)
+            self._server = None
+
+    def fail_at(
+        self, rpc: str, call: int, code: grpc.StatusCode, details: str = "scripted", retry_after_s: float = 0.0
+    ) -> None:
+        """Let the ``call``-th call of an RPC (from 1) fail."""
+        self._failures[rpc, call] = Failure(code, details, retry_after_s)
+
+    def lose_memory(self) -> None:
+        """Forget jobs and batches, as a planner that was killed and started again; its streams break."""
+        with self._state:
+            self._registered = None
+            self._batches.clear()
+            self._answers.clear()
+        self.break_streams(grpc.StatusCode.UNAVAILABLE)
+
+    def break_streams(self, code: grpc.StatusCode | None = None, details: str = "scripted") -> None:
+        """End every open stream, with a status or as if all were said."""
+        with self._state:
+            self._broken.append((self.calls["StreamSchedules"], Failure(code, details, 0.0) if code else None))
+            self._state.notify_all()
+
+    def plan(self, iteration: int) -> None:
+        """Plan a submitted batch for all ranks."""
+        with self._state:
+            registered, batch = self._registered, self._batches[iteration]
+        assert registered is not None
+        plan = fallback_plan(registered.spec, registered.partition, batch)
+        for schedule in plan.ranks:
+            part = streamed(plan, batch, schedule.rank)
+            self.answer(schedule.rank, pb.StreamSchedulesResponse(iteration=iteration, schedule=part))
+
+    def answer(self, rank: int, answer: pb.StreamSchedulesResponse) -> None:
+        """Stream this to a rank, whatever it is."""
+        with self._state:
+            self._answers[rank][answer.iteration] = answer
+            self._state.notify_all()
+
+    def wait_for_calls(self, rpc: str, number: int) -> None:
+        """Wait until an RPC was called so often."""
+        with self._state:
+            assert self._state.wait_for(lambda: self.calls[rpc] >= number, PATIENCE_S), (rpc, self.calls)
+
+    @property
+    def submitted(self) -> list[int]:
+        """Iterations of all submissions that were accepted or refused, in order."""
+        with self._state:
+            return list(self._submitted)
+
+    # ------------------------------------------------------------ the service
+
+    def RegisterJob(self, request: pb.RegisterJobRequest, context: grpc.ServicerContext) -> pb.RegisterJobResponse:
+        self._enter("RegisterJob", request, context)
+        with self._state:
+            if self._registered is None or self._registered.attempt < request.attempt:
+                self._registered = pb.RegisterJobRequest()
+                self._registered.CopyFrom(request)
+                if not request.partition.chunks:
+                    chosen = self.partition or default_partition(request.spec, None)
+                    self._registered.partition.CopyFrom(chosen)
+            return pb.RegisterJobResponse(partition=self._registered.partition)
+
+    def SubmitBatch(self, request: pb.SubmitBatchRequest, context: grpc.ServicerContext) -> pb.SubmitBatchResponse:
+        self._enter("SubmitBatch", request, context)
+        self._known(request.attempt, context)
+        with self._state:
+            self._submitted.append(request.iteration)
+            known = self._batches.setdefault(request.iteration, request.batch)
+        if known != request.batch:
+            context.abort(grpc.StatusCode.ALREADY_EXISTS, "another batch")
+        if self.plans_at_once:
+            self.plan(request.iteration)
+        return pb.SubmitBatchResponse()
+
+    def StreamSchedules(
+        self, request: pb.StreamSchedulesRequest, context: grpc.ServicerContext
+    ) -> Iterator[pb.StreamSchedulesResponse]:
+        self._enter("StreamSchedules", request, context)
+        self._known(request.attempt, context)
+        opened, next_iteration = self.calls["StreamSchedules"], request.first_iteration
+        while True:
+            end, answer = self._next_event(opened, request.rank, next_iteration)
+            if end:
+                if end[0] is not None:
+                    end[0].abort(context)
+                return
+            if answer is None:
+                context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "nothing was scripted for this stream")
+            next_iteration = answer.iteration + 1
+            yield answer
+
+    def ReportExecution(
+        self, request: pb.ReportExecutionRequest, context: grpc.ServicerContext
+    ) -> pb.ReportExecutionResponse:
+        self._enter("ReportExecution", request, context)
+        self._known(request.attempt, context)
+        return pb.ReportExecutionResponse()
+
+    def GetJob(self, request: pb.GetJobRequest, context: grpc.ServicerContext) -> pb.GetJobResponse:
+        self._enter("GetJob", request, context)
+        if self._registered is None:
+            context.abort(grpc.StatusCode.NOT_FOUND, "no such job")
+        return pb.GetJobResponse(
+            status=pb.JobStatus(job_id=request.job_id, attempt=self._registered.attempt),
+            spec=self._registered.spec,
+            partition=self._registered.partition,
+        )
+
+    def CloseJob(self, request: pb.CloseJobRequest, context: grpc.ServicerContext) -> pb.CloseJobResponse:
+        self._enter("CloseJob", request, context)
+        return pb.CloseJobResponse()
+
+    def _enter(self, rpc: str, request: Message, context: grpc.ServicerContext) -> None:
+        with self._state:
+            self.calls[rpc] += 1
+            self.requests[rpc].append(request)
+            failure = self._failures.pop((rpc, self.calls[rpc]), None)
+            self._state.notify_all()
+        if failure is not None:
+            failure.abort(context)
+
+    def _known(self, attempt: int, context: grpc.ServicerContext) -> None:
+        with self._state:
+            registered = self._registered
+        if registered is None or registered.attempt < attempt:
+            context.abort(grpc.StatusCode.NOT_FOUND, "no such job")
+        if registered.attempt > attempt:
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"attempt {registered.attempt} is newer")
+
+    def _next_event(
+        self, opened: int, rank: int, first_iteration: int
+    ) -> tuple[list[Failure | None], pb.StreamSchedulesResponse | None]:
+        with self._state:
+            self._state.wait_for(lambda: self._end_of(opened) or self._ready(rank, first_iteration), PATIENCE_S)
+            return self._end_of(opened), self._ready(rank, first_iteration)
+
+    def _ready(self, rank: int, first_iteration: int) -> pb.StreamSchedulesResponse | None:
+        ready = [iteration for iteration in self._answers[rank] if iteration >= first_iteration]
+        return self._answers[rank][min(ready)] if ready else None
+
+    def _end_of(self, opened: int) -> list[Failure | None]:
+        return [failure for until, failure in self._broken if opened <= until][:1]

@@ -1,0 +1,192 @@
+"""What the agent has to tell the planner, sent by a thread of its own so that the training never waits for it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+import grpc
+from dip.planner.v1 import planner_pb2 as pb
+
+from trainer_agent.backoff import Backoff
+from trainer_agent.client import PlannerCallError
+from trainer_agent.session import SessionThread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from trainer_agent.session import PlannerSession
+
+MAX_REPORTS = 32
+
+_log = logging.getLogger(__name__)
+
+
+class Outbox:
+    """Sends batches ahead of time and reports afterwards, over one daemon thread.
+
+    Batches are kept until they are forgotten and sent again whenever the planner may have lost them: sending one twice
+    changes nothing. Reports are sent once; the oldest are dropped where they pile up, all while the planner is away.
+
+    Parameters
+    ----------
+    session
+        The attempt that they belong to.
+    on_refused
+        Called with an iteration and a reason when the planner will not plan a batch.
+    backoff
+        Delays between attempts.
+    """
+
+    def __init__(
+        self,
+        session: PlannerSession,
+        *,
+        on_refused: Callable[[int, str], None],
+        backoff: Backoff | None = None,
+    ) -> None:
+        self._session = session
+        self._on_refused = on_refused
+        self._backoff = backoff or Backoff()
+        self._changed = threading.Condition()
+        self._batches: dict[int, pb.Batch] = {}
+        self._unsent: deque[int] = deque()
+        self._reports: deque[pb.ReportExecutionRequest] = deque()
+        self._dropped_reports = 0
+        self._report_refused = False
+        self._idle = True
+        self._thread = SessionThread("outbox", session, self._run)
+
+    @property
+    def dropped_reports(self) -> int:
+        """Number of reports that were never sent."""
+        return self._dropped_reports
+
+    def start(self) -> None:
+        """Start sending, in the background."""
+        self._thread.start()
+
+    def submit(self, iteration: int, batch: pb.Batch) -> None:
+        """Send a batch's metadata, and keep it until it is forgotten."""
+        with self._changed:
+            self._batches[iteration] = batch
+            self._unsent.append(iteration)
+            self._changed.notify_all()
+
+    def forget(self, iteration: int) -> None:
+        """Let go of a batch that nobody needs a plan for any more."""
+        with self._changed:
+            self._batches.pop(iteration, None)
+
+    def submit_all_again(self) -> None:
+        """Send every batch that is kept: the planner may have lost them."""
+        with self._changed:
+            self._unsent = deque(sorted(self._batches))
+            self._changed.notify_all()
+
+    def report(self, report: pb.ReportExecutionRequest) -> None:
+        """Send a report, if the planner is there to take it."""
+        with self._changed:
+            if len(self._reports) == MAX_REPORTS:
+                self._reports.popleft()
+                self._dropped_reports += 1
+            self._reports.append(report)
+            self._changed.notify_all()
+
+    def drain(self, timeout_s: float) -> bool:
+        """Wait until everything is sent or dropped; return whether it is."""
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: self._session.over or (self._idle and not self._unsent and not self._reports), timeout_s
+            )
+
+    def wake(self) -> None:
+        """Let the thread see that the session is over."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the thread to end, once the session is over; return whether it did."""
+        self.wake()
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while (message := self._next()) is not None:
+            try:
+                self._session.ensure_registered()
+                if isinstance(message, pb.ReportExecutionRequest):
+                    self._send_report(message)
+                else:
+                    self._send_batch(*message)
+            except PlannerCallError as error:
+                self._wait_out(error)
+
+    def _next(self) -> tuple[int, pb.Batch] | pb.ReportExecutionRequest | None:
+        """Wait for something to send: batches first, in the order of their submission. None: the session is over."""
+        with self._changed:
+            while not self._session.over:
+                while self._unsent:
+                    batch = self._batches.get(self._unsent[0])
+                    if batch is not None:
+                        self._idle = False
+                        return self._unsent[0], batch
+                    self._unsent.popleft()
+                if self._reports:
+                    self._idle = False
+                    return self._reports.popleft()
+                self._idle = True
+                self._changed.notify_all()
+                self._changed.wait()
+            return None
+
+    def _send_batch(self, iteration: int, batch: pb.Batch) -> None:
+        session = self._session
+        request = pb.SubmitBatchRequest(
+            job_id=session.job_id, attempt=session.attempt, replica=session.replica, iteration=iteration, batch=batch
+        )
+        try:
+            session.client.submit_batch(request)
+        except PlannerCallError as error:
+            self._raise_if_to_be_sent_again(error)
+            self._refused(iteration, error)
+        self._backoff.reset()
+        self._done(iteration)
+
+    def _refused(self, iteration: int, error: PlannerCallError) -> None:
+        if error.outage or error.code in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.OUT_OF_RANGE):
+            self._on_refused(iteration, f"not planned: {error.details}")
+        else:
+            self._session.refused(error)
+
+    def _done(self, iteration: int) -> None:
+        with self._changed:
+            if self._unsent and self._unsent[0] == iteration:
+                self._unsent.popleft()
+
+    def _send_report(self, report: pb.ReportExecutionRequest) -> None:
+        try:
+            self._session.client.report_execution(report)
+        except PlannerCallError as error:
+            self._dropped_reports += 1
+            self._raise_if_to_be_sent_again(error)
+            _log.log(logging.DEBUG if self._report_refused else logging.WARNING, "a report was not taken: %s", error)
+            self._report_refused = True
+
+    def _raise_if_to_be_sent_again(self, error: PlannerCallError) -> None:
+        """Leave the sending at once where the planner is away, or does not know the job and has to be told first."""
+        if error.code == grpc.StatusCode.NOT_FOUND:
+            self._session.forgotten()
+            self.submit_all_again()
+            raise error
+        if error.retryable:
+            raise error
+
+    def _wait_out(self, error: PlannerCallError) -> None:
+        with self._changed:
+            self._dropped_reports += len(self._reports)
+            self._reports.clear()
+        self._session.pause(self._backoff.next_delay_s(error.retry_after_s))
