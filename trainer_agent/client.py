@@ -150,6 +150,10 @@ class PlannerClient:
         """Ask what the planner knows of a job; raises `PlannerCallError`."""
         return self._call("GetJob", lambda stub: stub.GetJob.future(request, timeout=timeout_s))
 
+    def close_job(self, request: pb.CloseJobRequest, *, timeout_s: float = CALL_TIMEOUT_S) -> None:
+        """End a job; raises `PlannerCallError`."""
+        self._call("CloseJob", lambda stub: stub.CloseJob.future(request, timeout=timeout_s))
+
     def stream_schedules(self, request: pb.StreamSchedulesRequest) -> ScheduleStream:
         """Open the stream of one rank's schedules; it stays open until it breaks or is cancelled."""
         rpc = "StreamSchedules"

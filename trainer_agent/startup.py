@@ -1,0 +1,187 @@
+"""How a start of a job finds its number, its name and its partition: global rank 0 decides, all others are told."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import grpc
+import torch.distributed as dist
+from dip.partition import default_partition
+from dip.planner.v1 import planner_pb2 as pb
+
+from trainer_agent.client import REGISTER_TIMEOUT_S, PlannerCallError
+from trainer_agent.errors import TrainerAgentError
+from trainer_agent.transfers import naming
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from trainer_agent.client import PlannerClient
+    from trainer_agent.mesh import Mesh
+    from trainer_agent.settings import AgentSettings
+
+_log = logging.getLogger(__name__)
+
+
+class StartError(TrainerAgentError):
+    """The job could not be registered: the planner refuses it. Raised on every process."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Start:
+    """One start of a training job, the same on all its processes.
+
+    Parameters
+    ----------
+    registration
+        Job id, attempt, spec and the partition to load: what a planner is told that does not know the job.
+    registered
+        Whether a planner knows it.
+    own_name
+        Whether the job's name was drawn for this start alone.
+    """
+
+    registration: pb.RegisterJobRequest
+    registered: bool
+    own_name: bool
+
+
+def wall_clock_us() -> int:
+    """Return microseconds since 1970."""
+    return time.time_ns() // 1000
+
+
+def agree_on_start(request: pb.RegisterJobRequest, decide: Callable[[], Start], mesh: Mesh) -> Start:
+    """Let global rank 0 decide and tell the others; collective on the CPU.
+
+    Parameters
+    ----------
+    request
+        What this process would register: everything but what is decided.
+    decide
+        Called on global rank 0.
+    mesh
+        All processes.
+
+    Raises
+    ------
+    StartError
+        On all processes, where deciding failed.
+    """
+    told: list[tuple[bytes, bool, bool] | str] = [""]
+    if dist.get_rank() == 0:
+        try:
+            start = decide()
+            decided = pb.RegisterJobRequest(
+                job_id=start.registration.job_id,
+                attempt=start.registration.attempt,
+                partition=start.registration.partition,
+            )
+            told = [(decided.SerializeToString(), start.registered, start.own_name)]
+        except PlannerCallError as error:
+            told = [str(error)]
+    with naming(mesh.rank, -1, "start of the job", mesh.timeout):
+        dist.broadcast_object_list(told, src=0, group=mesh.world)
+    answer = told[0]
+    if isinstance(answer, str):
+        raise StartError(answer)
+    registration = pb.RegisterJobRequest()
+    registration.CopyFrom(request)
+    registration.ClearField("partition")
+    registration.MergeFromString(answer[0])
+    return Start(registration=registration, registered=answer[1], own_name=answer[2])
+
+
+class FirstRegistration:
+    """Decides on a start: with the planner where one answers in time, alone otherwise.
+
+    Parameters
+    ----------
+    request
+        Spec, representative batch and, where one is loaded already, the partition.
+    settings
+        The job's name, and how long to wait.
+    client
+        The planner; None: none is configured.
+    step_timeout_s
+        How long the other processes wait for the decision.
+    clock_us
+        Wall clock in microseconds: the attempt is drawn from it.
+    """
+
+    def __init__(
+        self,
+        request: pb.RegisterJobRequest,
+        settings: AgentSettings,
+        client: PlannerClient | None,
+        *,
+        step_timeout_s: float,
+        clock_us: Callable[[], int] = wall_clock_us,
+    ) -> None:
+        self._client = client
+        self._wait_s = min(settings.connect_wait_s, step_timeout_s / 4)
+        self._register_timeout_s = min(REGISTER_TIMEOUT_S, step_timeout_s / 4)
+        self._own_name = settings.job_id is None
+        self._request = pb.RegisterJobRequest()
+        self._request.CopyFrom(request)
+        self._request.attempt = clock_us()
+        self._request.job_id = settings.job_id or f"job-{self._request.attempt}"
+
+    def __call__(self) -> Start:
+        """Decide.
+
+        Raises
+        ------
+        PlannerCallError
+            The planner refuses the job, for a reason that only its user can remove.
+        """
+        if self._client is None:
+            _log.warning(
+                "DIP_PLANNER_ENDPOINT is not set: every iteration runs the fixed fallback schedule; start a planner "
+                "with `dip serve` and set it to host:port or unix:///path"
+            )
+            return self._alone()
+        if not self._client.wait_until_reachable(self._wait_s):
+            _log.warning(
+                "no planner at %s: start one with `dip serve` or unset DIP_PLANNER_ENDPOINT; training goes on with the "
+                "fixed fallback schedule, and with plans as soon as a planner answers there",
+                self._client.endpoint,
+            )
+            return self._alone()
+        try:
+            return self._registered(self._client)
+        except PlannerCallError as error:
+            if not error.outage:
+                raise
+            _log.warning("%s; training goes on with the fixed fallback schedule until the planner answers", error)
+        # Whether that registration counts, and with which partition, is not known: a newer attempt settles it.
+        self._request.attempt += 1
+        return self._alone()
+
+    def _registered(self, client: PlannerClient) -> Start:
+        try:
+            answer = client.register_job(self._request, timeout_s=self._register_timeout_s)
+        except PlannerCallError as error:
+            if error.code != grpc.StatusCode.FAILED_PRECONDITION or not self._supersede(client):
+                raise
+            answer = client.register_job(self._request, timeout_s=self._register_timeout_s)
+        self._request.partition.CopyFrom(answer.partition)
+        return Start(registration=self._request, registered=True, own_name=self._own_name)
+
+    def _supersede(self, client: PlannerClient) -> bool:
+        """Take a number above the planner's, where an earlier start's clock was ahead of this one's."""
+        known = client.get_job(pb.GetJobRequest(job_id=self._request.job_id)).status.attempt
+        if known < self._request.attempt:
+            return False
+        self._request.attempt = known + 1
+        return True
+
+    def _alone(self) -> Start:
+        request = self._request
+        if not request.partition.chunks:
+            batch = request.representative_batch if request.HasField("representative_batch") else None
+            request.partition.CopyFrom(default_partition(request.spec, batch))
+        return Start(registration=request, registered=False, own_name=self._own_name)
