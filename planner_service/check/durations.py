@@ -87,10 +87,12 @@ def _ways_of(tasks: Sequence[Task], num_layers: int, schedules: Schedules) -> li
 
 
 def _ways(strategies: Sequence[pb.StrategyRun], num_layers: int) -> list[str]:
-    ways = [run.name for run in strategies for _ in range(run.num_layers)] or [STORE] * num_layers
-    if len(ways) != num_layers:
-        raise _StrategiesError(f"strategies for {len(ways)} layers, the chunk has {num_layers}")
-    return ways
+    covered = sum(max(0, run.num_layers) for run in strategies)
+    if not covered:
+        return [STORE] * num_layers
+    if covered != num_layers:
+        raise _StrategiesError(f"strategies for {covered} layers, the chunk has {num_layers}")
+    return [run.name for run in strategies for _ in range(run.num_layers)]
 
 
 def _check_duration(

@@ -1,0 +1,74 @@
+"""``dip plan``: plans one batch and writes the plan."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from dip.errors import CannotFitError, InvalidRequestError
+from dip.planner.v1 import planner_pb2 as pb
+from dip.validation import validate_plan_request
+
+from planner_service.commands.failure import CANNOT_FIT, CommandError
+from planner_service.commands.files import STANDARD_STREAM, message_text, read_message, write_text
+from planner_service.commands.table import plan_table
+
+if TYPE_CHECKING:
+    import argparse
+
+DESCRIPTION = """Plans one batch, writes the plan and prints a short table of it. Exits 2 where the request is no good,
+3 where the batch cannot fit the memory of a rank."""
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the subcommand."""
+    parser = commands.add_parser("plan", help="plan one batch", description=DESCRIPTION)
+    parser.add_argument("request", metavar="request.json", help="the PlanRequest; - reads standard input")
+    parser.add_argument("-o", "--out", required=True, metavar="plan.json", help="where to; - is standard output")
+    parser.add_argument("--budget-ms", type=int, metavar="MS", help="search time (default: the request's, else 2000)")
+    parser.add_argument("--seed", type=int, metavar="N", help="of the search (default: the request's)")
+    parser.add_argument("--fallback", action="store_true", help="no search: the schedule that trainers fall back to")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Plan, write the plan, print a table of it."""
+    request = read_message(arguments.request, pb.PlanRequest())
+    if arguments.budget_ms is not None:
+        request.job.options.budget_ms = _int64("--budget-ms", arguments.budget_ms, least=1)
+    if arguments.seed is not None:
+        request.job.options.seed = _int64("--seed", arguments.seed, least=0)
+    try:
+        validate_plan_request(request)
+        plan = _fallback(request) if arguments.fallback else _search(request)
+    except InvalidRequestError as error:
+        raise CommandError(f"{arguments.request} breaks the contract:\n{error}") from error
+    except CannotFitError as error:
+        raise CommandError(f"{arguments.request} cannot fit: {error}", CANNOT_FIT) from error
+    write_text(arguments.out, message_text(plan))
+    # the plan itself may be what standard output carries
+    print(plan_table(request, plan), file=sys.stderr if arguments.out == STANDARD_STREAM else sys.stdout)
+    return 0
+
+
+def _search(request: pb.PlanRequest) -> pb.Plan:
+    from planner_service.planning import make_plan
+
+    return make_plan(request)
+
+
+def _fallback(request: pb.PlanRequest) -> pb.Plan:
+    from dip.fallback import fallback_plan
+
+    partition = request.partition
+    if not partition.chunks:
+        from planner_service.planning import make_partition
+
+        partition = make_partition(request.job, request.batch)
+    return fallback_plan(request.job, partition, request.batch)
+
+
+def _int64(option: str, value: int, *, least: int) -> int:
+    if not least <= value < 2**63:
+        raise CommandError(f"{option} is {value}, must be from {least} to {2**63 - 1}")
+    return value
