@@ -1,0 +1,133 @@
+"""Trains a tiny model on a pipeline with plans that are made beforehand: what ranks of the tests run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+from pipelines.models import OPTIMIZER, TinyBatch, TinyChunk, TinyModel, Trace, loss_weight
+
+from trainer_agent.executor import Executor
+from trainer_agent.mesh import Mesh
+from trainer_agent.plans import RankPlan, TakenPlan
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dip.planner.v1 import planner_pb2 as pb
+
+    from trainer_agent.transfers import Transport
+
+WAITED_US = 7
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One iteration of one replica: its batch and the plan for it, if there is one."""
+
+    batch: TinyBatch
+    plan: pb.Plan | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A training run.
+
+    ``steps`` has the steps of each replica for each iteration.
+    """
+
+    name: str
+    model: TinyModel
+    spec: pb.JobSpec
+    partition: pb.Partition
+    steps: list[list[Step]]
+
+    @property
+    def ranks(self) -> int:
+        return self.spec.cluster.ranks
+
+    @property
+    def replicas(self) -> int:
+        return self.spec.cluster.replicas or 1
+
+
+@dataclass
+class PreparedPlans:
+    """A source of plans that were made before the processes started."""
+
+    spec: pb.JobSpec
+    partition: pb.Partition
+    mesh: Mesh
+    plans: Sequence[pb.Plan | None]
+    attempt: int = 11
+    first_iteration: int = 0
+    reports: list[pb.ReportExecutionRequest] = field(default_factory=list)
+    taken: int = 0
+
+    def take(self, batch: object) -> TakenPlan:
+        assert isinstance(batch, TinyBatch)
+        iteration, whole = self.first_iteration + self.taken, self.plans[self.taken]
+        self.taken += 1
+        plan = None
+        if whole is not None:
+            plan = RankPlan.of(whole, batch.metadata(), rank=self.mesh.rank, iteration=iteration)
+        return TakenPlan(iteration=iteration, batch=batch.metadata(), plan=plan, waited_us=WAITED_US)
+
+    def report(self, report: pb.ReportExecutionRequest) -> None:
+        self.reports.append(report)
+
+
+@dataclass(kw_only=True)
+class RankTrace(Trace):
+    """What one rank saw."""
+
+    fallbacks: list[bool] = field(default_factory=list)
+    reports: list[pb.ReportExecutionRequest] = field(default_factory=list)
+    measured_us: list[int] = field(default_factory=list)
+    bubble_shares: list[float] = field(default_factory=list)
+
+
+def make_executor(
+    case: Case, mesh: Mesh, transport: Transport | None = None, plans: Sequence[pb.Plan | None] | None = None
+) -> tuple[Executor, PreparedPlans]:
+    """Build an executor of this rank for a case."""
+    mine = [of_replica[mesh.replica].plan for of_replica in case.steps] if plans is None else plans
+    source = PreparedPlans(spec=case.spec, partition=case.partition, mesh=mesh, plans=mine)
+    executor = Executor(
+        source,
+        partial(TinyChunk, case.model),
+        hand_offs=case.model.hand_offs(),
+        loss_weight=partial(loss_weight, case.model),
+        transport=transport,
+    )
+    return executor, source
+
+
+def train(case: Case, mesh: Mesh) -> RankTrace:
+    """Run a case on this rank, an optimizer step after each iteration that trains."""
+    executor, source = make_executor(case, mesh)
+    trace, named = RankTrace(), dict(executor.named_parameters())
+    trained = [parameter for parameter in named.values() if parameter.requires_grad]
+    optimizer = torch.optim.SGD(trained, **OPTIMIZER) if trained else None
+    for of_replica in case.steps:
+        step = of_replica[mesh.replica]
+        result = executor.step(step.batch)
+        trace.note(result.loss, named)
+        trace.fallbacks.append(result.fallback)
+        trace.measured_us.append(result.measured_us)
+        trace.bubble_shares.append(result.bubble_share)
+        if optimizer is not None:
+            if not step.batch.forward_only:
+                optimizer.step()
+            optimizer.zero_grad()
+    trace.finish(named)
+    trace.reports = source.reports
+    return trace
+
+
+def train_all(cases: Sequence[Case]) -> list[RankTrace]:
+    """Run several cases of as many ranks and replicas as there are processes."""
+    mesh = Mesh.create(replicas=cases[0].replicas, timeout_s=60)
+    return [train(case, mesh) for case in cases]

@@ -1,0 +1,18 @@
+"""Processes that the tests of the executor run their ranks in, started once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from pipelines.processes import Workers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="session")
+def workers() -> Iterator[Workers]:
+    made = Workers(4)
+    yield made
+    made.close()
