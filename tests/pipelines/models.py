@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 RAW_FEATURES, CLASSES = 3, 4
-# Linear in the gradients: Adam would blow rounding errors of a gradient that is zero up to whole steps. Momentum and decay
-# tell a gradient of zeros from none.
+# Linear in the gradients: Adam would blow rounding errors of a gradient that is zero up to whole steps. Momentum and
+# decay tell a gradient of zeros from none.
 OPTIMIZER = {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01}
 Sizes = Mapping[str, Sequence[int]]
 """Units of a sample's instances, by module."""
@@ -239,6 +239,11 @@ class Trace:
         self.parameters = {name: parameter.detach().numpy().copy() for name, parameter in named.items()}
 
 
+def make_optimizer(named: Mapping[str, nn.Parameter]) -> torch.optim.Optimizer:
+    """Optimizer of all parameters; frozen ones never have gradients, and a rank may have none at all."""
+    return torch.optim.SGD([{"params": list(named.values())}], **OPTIMIZER)
+
+
 class Reference:
     """Ordinary training of a model in one process: each microbatch whole, one module after another."""
 
@@ -313,7 +318,7 @@ class Reference:
     def train(self, steps: Sequence[Sequence[TinyBatch]]) -> Trace:
         """Run some iterations, an optimizer step after each."""
         trace, named = Trace(), self.named_parameters()
-        optimizer = torch.optim.SGD([p for p in named.values() if p.requires_grad], **OPTIMIZER)
+        optimizer = make_optimizer(named)
         for batches in steps:
             trace.note(self.step(batches), named)
             if not batches[0].forward_only:

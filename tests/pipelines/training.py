@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-import torch
-from pipelines.models import OPTIMIZER, TinyBatch, TinyChunk, TinyModel, Trace, loss_weight
+from pipelines.models import TinyBatch, TinyChunk, TinyModel, Trace, loss_weight, make_optimizer
 
 from trainer_agent.executor import Executor
 from trainer_agent.mesh import Mesh
@@ -109,8 +108,7 @@ def train(case: Case, mesh: Mesh) -> RankTrace:
     """Run a case on this rank, an optimizer step after each iteration that trains."""
     executor, source = make_executor(case, mesh)
     trace, named = RankTrace(), dict(executor.named_parameters())
-    trained = [parameter for parameter in named.values() if parameter.requires_grad]
-    optimizer = torch.optim.SGD(trained, **OPTIMIZER) if trained else None
+    optimizer = make_optimizer(named)
     for of_replica in case.steps:
         step = of_replica[mesh.replica]
         result = executor.step(step.batch)
@@ -118,10 +116,9 @@ def train(case: Case, mesh: Mesh) -> RankTrace:
         trace.fallbacks.append(result.fallback)
         trace.measured_us.append(result.measured_us)
         trace.bubble_shares.append(result.bubble_share)
-        if optimizer is not None:
-            if not step.batch.forward_only:
-                optimizer.step()
-            optimizer.zero_grad()
+        if not step.batch.forward_only:
+            optimizer.step()
+        optimizer.zero_grad()
     trace.finish(named)
     trace.reports = source.reports
     return trace

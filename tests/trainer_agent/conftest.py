@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
 from pipelines.processes import Workers
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def workers() -> Iterator[Workers]:
+    torch.set_num_threads(1)
     made = Workers(4)
     yield made
     made.close()

@@ -7,10 +7,12 @@ every step and the parameters after three optimizer steps are equal to 1e-9.
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from dip.planner.v1 import planner_pb2 as pb
 from pipelines.models import Reference, TinyBatch, TinyModel, TinyModule, Trace
 from pipelines.plans import random_partition, random_plan
 from pipelines.training import Case, RankTrace, Step, train_all
@@ -62,8 +64,6 @@ def chain_with_a_shortcut(draw: random.Random) -> TinyModel:
 
 def frozen(model: TinyModel, *names: str) -> TinyModel:
     """The same model with some of its modules frozen."""
-    from dataclasses import replace
-
     return TinyModel(modules=tuple(replace(m, frozen=m.name in names) for m in model.modules))
 
 
@@ -168,3 +168,107 @@ def test_random_models_partitions_batches_and_schedules(workers: Workers, ranks:
         batches = [[random_batch(draw, model, draw.randint(1, 5))] for _ in range(STEPS)]
         cases.append(make_case(draw, f"{ranks} ranks, case {number}", model, ranks, batches))
     run(workers, cases)
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_the_fallback_gives_the_same_gradients(workers: Workers, ranks: int) -> None:
+    draw = random.Random(10 + ranks)
+    cases = []
+    for number, make in enumerate(MODELS):
+        model = make(draw)
+        batches = [[random_batch(draw, model, draw.randint(1, 5))] for _ in range(STEPS)]
+        cases.append(make_case(draw, f"fallback {number}", model, ranks, batches, fallback=True))
+    run(workers, cases)
+
+
+def test_plan_and_fallback_in_alternation(workers: Workers) -> None:
+    draw = random.Random(20)
+    model = two_encoders(draw)
+    case = make_case(draw, "alternation", model, 2, [[random_batch(draw, model, 3)] for _ in range(4)])
+    case.steps[1][0] = replace(case.steps[1][0], plan=None)
+    case.steps[2][0] = replace(case.steps[2][0], plan=None)
+    run(workers, [case])
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_recompute_changes_nothing(workers: Workers, share: float) -> None:
+    draw = random.Random(30)
+    model = chain_with_a_shortcut(draw)
+    batches = [[random_batch(draw, model, 4)] for _ in range(STEPS)]
+    run(workers, [make_case(draw, f"recompute {share}", model, 2, batches, recompute=share)])
+
+
+def test_text_only_and_empty_microbatches_in_every_position(workers: Workers) -> None:
+    draw, cases = random.Random(40), []
+    for where in ([0], [1], [3], [0, 1, 2], [0, 1, 2, 3]):
+        for bare, empty in ((where, ()), ((), where)):
+            model = two_encoders(draw)
+            batches = [[random_batch(draw, model, 4, bare=bare, empty=empty)] for _ in range(2)]
+            batches.insert(1, [random_batch(draw, model, 2)])
+            cases.append(make_case(draw, f"bare {bare}, empty {empty}", model, 3, batches))
+            cases.append(make_case(draw, f"fallback, bare {bare}, empty {empty}", model, 3, batches, fallback=True))
+    run(workers, cases)
+
+
+def test_replicas_with_other_batches_and_plans(workers: Workers) -> None:
+    """One replica has no images, one has nothing at all, and each has another number of counted rows."""
+    draw, cases = random.Random(50), []
+    for number in range(4):
+        model = MODELS[number % 3](draw)
+        batches = [[random_batch(draw, model, draw.randint(1, 4)) for _ in range(2)] for _ in range(STEPS)]
+        batches[0][1] = random_batch(draw, model, 3, bare=range(3))
+        batches[1][0] = random_batch(draw, model, 2, empty=range(2))
+        cases.append(make_case(draw, f"replicas {number}", model, 2, batches, fallback=number == 3))
+    run(workers, cases)
+
+
+def test_a_batch_without_weight_gives_zeros_and_no_nan(workers: Workers) -> None:
+    draw = random.Random(60)
+    model = encoder_and_backbone(draw)
+    nothing = replace(random_batch(draw, model, 3), valid=False)
+    batches = [[random_batch(draw, model, 2)], [nothing], [random_batch(draw, model, 2)]]
+    case = make_case(draw, "no weight", model, 2, batches)
+    traces = workers.run(train_all, 2, [case])
+    check(case, [trace for (trace,) in traces])
+    for (trace,) in traces:
+        assert trace.losses[1] == 0.0
+        assert all(not gradient.any() for gradient in trace.gradients[1].values())
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("vision",), ("middle",), ("language",), ("vision", "middle"), ("vision", "middle", "language")],
+    ids="+".join,
+)
+def test_frozen_modules(workers: Workers, names: tuple[str, ...]) -> None:
+    """First, after a trainable one, at the end, and all of them: no backward where nothing before is trainable."""
+    draw = random.Random(70)
+    model = frozen(chain_with_a_shortcut(draw), *names)
+    batches = [[random_batch(draw, model, 3)] for _ in range(2)]
+    run(workers, [make_case(draw, f"frozen {names}", model, 2, batches, fallback=flag) for flag in (False, True)])
+
+
+def test_evaluation_before_between_and_after_training(workers: Workers) -> None:
+    draw = random.Random(80)
+    model = two_encoders(draw)
+    batches = []
+    for forward_only in (True, False, True, True, False, True):
+        batch = replace(random_batch(draw, model, 3), forward_only=forward_only)
+        batches.append([batch, replace(batch, seed=1)])
+    case = make_case(draw, "evaluation", model, 2, batches)
+    traces = workers.run(train_all, 4, [case])
+    check(case, [trace for (trace,) in traces])
+    for (trace,) in traces:
+        assert all(gradient is None for gradient in trace.gradients[0].values())
+
+
+def test_a_rank_without_any_work(workers: Workers) -> None:
+    draw = random.Random(90)
+    model = encoder_and_backbone(draw)
+    spec = model.spec(3)
+    partition = pb.Partition()
+    for rank, module in zip((0, 2), model.modules, strict=True):
+        partition.chunks.add(module=module.name, index=0, rank=rank, first_layer=0, num_layers=module.layers)
+    batches = [random_batch(draw, model, 2), random_batch(draw, model, 2, bare=range(2))]
+    steps = [[Step(batch=b, plan=random_plan(draw, spec, partition, b.metadata()))] for b in batches]
+    run(workers, [Case(name="idle rank", model=model, spec=spec, partition=partition, steps=steps)])
