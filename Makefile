@@ -1,10 +1,10 @@
 # Every routine of the repository. `make help` lists them; CONTRIBUTING.md says when to use which.
 #
-#   PYTHON=python3.12   the interpreter that .venv is built on, needed once
+#   PYTHON=python3.12   the interpreter that .venv is built on, said once; without it python3, or a newer one on the PATH
 #   TORCH=cpu           the set-up takes torch without CUDA, from TORCH_CPU_INDEX (torch's own index of such builds)
 #   ARGS="..."          more arguments for make demo and make test
 
-PYTHON ?= python3
+PYTHON ?=
 TORCH ?=
 TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 ARGS ?=

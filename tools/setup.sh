@@ -1,7 +1,7 @@
 #!/bin/sh
 # Makes .venv with all that the Makefile's routines need; `make setup` calls it. Nothing changed: done at once.
 #
-#   PYTHON           the interpreter that .venv is built on (python3)
+#   PYTHON           the interpreter that .venv is built on; unset: that of .venv, else python3 or a newer one on the PATH
 #   TORCH=cpu        also look for torch where TORCH_CPU_INDEX points: its builds without CUDA
 #   TORCH_CPU_INDEX  that index
 #
@@ -9,13 +9,13 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-PYTHON=${PYTHON:-python3}
+PYTHON=${PYTHON:-}
 TORCH=${TORCH:-}
 EXTRAS=planner,trainer,demo,dev
 STAMP=.venv/.set-up
-# Measured with the pins of constraints.txt on Linux x86-64 and Python 3.11.
+# Measured with the pins of constraints.txt on Linux x86-64.
 CPU_DOWNLOAD="0.5 GB" CPU_DISK="2 GB" CPU_DISK_KB=2200000
-CUDA_DOWNLOAD="3.0 GB" CUDA_DISK="7 GB" CUDA_DISK_KB=7500000
+CUDA_DOWNLOAD="3.0 GB" CUDA_DISK="6 GB" CUDA_DISK_KB=6200000
 
 say() { printf '%s\n' "$*"; }
 
@@ -33,11 +33,20 @@ is_new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/d
 
 version_of() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null; }
 
+has_pip() { "$1" -m pip --version >/dev/null 2>&1; }
+
 # The first interpreter on the PATH that would do, if any.
 find_python() {
-    for name in python3.13 python3.12 python3.11 python3.14 python3 python; do
+    for name in python3 python3.13 python3.12 python3.11 python3.14 python; do
         if is_new_enough "$name"; then say "$name"; return; fi
     done
+}
+
+choose_python() {
+    if [ -n "$PYTHON" ]; then return; fi
+    if is_new_enough .venv/bin/python && has_pip .venv/bin/python; then PYTHON=.venv/bin/python; return; fi
+    PYTHON=$(find_python)
+    PYTHON=${PYTHON:-python3}
 }
 
 check_python() {
@@ -50,13 +59,10 @@ check_python() {
     version=$(version_of "$PYTHON") || version=
     found=$(find_python)
     if [ -n "$version" ]; then problem="$PYTHON is Python $version; Python 3.11 or newer is needed."
-    else problem="there is no working Python at PYTHON=$PYTHON; Python 3.11 or newer is needed."; fi
-    if [ -n "$found" ]; then
-        die "$problem" "This machine has a newer one: make setup PYTHON=$found" \
-            "It is needed once only; later routines take the one in .venv."
-    fi
+    else problem="there is no working Python called $PYTHON; Python 3.11 or newer is needed."; fi
+    if [ -n "$found" ]; then die "$problem" "This machine has one: make setup PYTHON=$found"; fi
     die "$problem" "Install one with your system's package manager or from python.org, then for example:" \
-        "make setup PYTHON=python3.12"
+        "make setup PYTHON=python3.12" "PYTHON is needed once only; later routines take the one in .venv."
 }
 
 free_kb() { df -Pk "$1" | awk 'NR == 2 { print $4 }'; }
@@ -64,30 +70,29 @@ free_kb() { df -Pk "$1" | awk 'NR == 2 { print $4 }'; }
 free_gb() { free_kb "$1" | awk '{ printf "%.1f GB", $1 / 1e6 }'; }
 
 announce() {
-    say "Setting up .venv with $PYTHON (Python $(version_of "$PYTHON")): packages are downloaded as pip is set up on this machine."
-    say "  download: about $CPU_DOWNLOAD with a CPU build of torch, about $CUDA_DOWNLOAD with torch's default build for Linux, which brings CUDA"
-    say "  disk:     about $CPU_DISK or $CUDA_DISK; $(free_gb .) are free here"
-    if [ "$TORCH" = cpu ]; then say "  torch:    CPU build, from $TORCH_CPU_INDEX"
-    else say "  torch:    the build that pip's settings lead to; make setup TORCH=cpu takes the CPU build (enough for the demo and the tests)"; fi
-    say "  time:     about 2 minutes once downloaded. What pip has in its cache is not downloaded again."
+    say "Setting up .venv with $PYTHON (Python $(version_of "$PYTHON")); pip downloads from where its settings say."
+    say "  download: about $CPU_DOWNLOAD with a CPU build of torch, about $CUDA_DOWNLOAD with its default build for Linux, which brings CUDA"
+    say "  disk:     about $CPU_DISK or $CUDA_DISK in .venv, and the download again in pip's cache; $(free_gb .) are free here"
+    if [ "$TORCH" = cpu ]; then say "  torch:    the CPU build, from $TORCH_CPU_INDEX"
+    else say "  torch:    the build that pip's settings lead to; make setup TORCH=cpu takes the CPU build, enough for demo and tests"; fi
+    say "  time:     2 to 3 minutes beside the download; what pip has in its cache already is not downloaded again"
 }
 
 check_disk() {
+    if [ -d .venv/lib ]; then return; fi # a second try: most of it may be there already
     kb=$(free_kb .)
-    needed=$CPU_DISK_KB
-    if [ -d .venv/lib ]; then needed=0; fi # a second try: most of it may be there already
-    if [ "$kb" -lt "$needed" ]; then
+    if [ "$kb" -lt $CPU_DISK_KB ]; then
         die "only $(free_gb .) are free in this folder, and .venv needs about $CPU_DISK." "Make room, or clone onto a larger disk."
     fi
-    if [ "$TORCH" != cpu ] && [ "$needed" -gt 0 ] && [ "$kb" -lt "$CUDA_DISK_KB" ]; then
-        say "  warning:  with torch's default build the disk would fill up; make setup TORCH=cpu is safe"
+    if [ "$TORCH" != cpu ] && [ "$kb" -lt $CUDA_DISK_KB ]; then
+        say "  warning:  torch's default build would fill the disk; make setup TORCH=cpu would not"
     fi
 }
 
 # .venv as it is where it serves, a partial one of an earlier try included; a new one otherwise.
 make_venv() {
     if [ -e .venv ]; then
-        if .venv/bin/python -m pip --version >/dev/null 2>&1 && [ "$(version_of .venv/bin/python)" = "$(version_of "$PYTHON")" ]; then
+        if has_pip .venv/bin/python && [ "$(version_of .venv/bin/python)" = "$(version_of "$PYTHON")" ]; then
             say "Completing the .venv that is here."
             return
         fi
@@ -97,13 +102,12 @@ make_venv() {
     die "$PYTHON -m venv failed; its message is above." "$(free_gb .) are free in this folder."
 }
 
-explain_pip_failure() {
-    die "pip could not install everything; its message is above. The usual reasons:" \
-        "- No way to the package index. pip asks the index that '.venv/bin/python -m pip config list' and PIP_* in the environment" \
-        "  name (its default one otherwise). Behind a proxy set HTTPS_PROXY; with a mirror of your own set PIP_INDEX_URL." \
-        "- No room: $(free_gb .) are free in this folder, $(free_gb "${TMPDIR:-/tmp}") in ${TMPDIR:-/tmp} (set TMPDIR to move that)." \
-        "- No package for Python $(version_of .venv/bin/python) on $(uname -sm): the pins are known to install for 3.11 to 3.14 on Linux x86-64." \
-        "What has been installed stays: run make again once the reason is gone, it goes on from there."
+pip_install() { .venv/bin/python -m pip install --no-user --disable-pip-version-check "$@"; }
+
+# One small package asked for, so that a missing network is called by its name, and soon.
+check_index() {
+    pip_install --quiet --dry-run --ignore-installed --no-deps --retries 2 protobuf >/dev/null && return
+    die "pip does not reach a package index; its message is above. Nothing has been installed." "$@"
 }
 
 install_packages() {
@@ -111,7 +115,15 @@ install_packages() {
     if [ "$TORCH" = cpu ]; then set -- --extra-index-url "$TORCH_CPU_INDEX" "$@"; fi
     if ! [ -t 1 ]; then set -- --quiet "$@"; fi
     say "Installing (pip install $*)"
-    .venv/bin/python -m pip install --no-user --disable-pip-version-check "$@" || explain_pip_failure
+    pip_install "$@"
+}
+
+explain_pip_failure() {
+    die "pip could not install everything; its message is above. The usual reasons:" \
+        "- No room: $(free_gb .) are free in this folder, $(free_gb "${TMPDIR:-/tmp}") in ${TMPDIR:-/tmp} (set TMPDIR to move that)." \
+        "- A package that no index gave ('conflicting dependencies' in pip's words):" "$@" \
+        "- Nothing for Python $(version_of .venv/bin/python) on $(uname -sm): the pins are known to exist for 3.11 to 3.14 on Linux x86-64." \
+        "What has been installed stays: run make again once the reason is gone, it goes on from there."
 }
 
 compile_kernels() {
@@ -126,12 +138,17 @@ case $TORCH in
 esac
 now=$(fingerprint)
 if [ -x .venv/bin/dip ] && [ -f $STAMP ] && [ "$(cat $STAMP)" = "$now" ]; then exit 0; fi
+choose_python
 check_python
 announce
 check_disk
 make_venv
 rm -f $STAMP
-install_packages
+# Words for both moments at which an index can turn out to be missing.
+set -- "  pip asks the index that '.venv/bin/python -m pip config list' and PIP_* of the environment name, or else its default." \
+    "  Is this machine online? Behind a proxy set HTTPS_PROXY; with a mirror of your own set PIP_INDEX_URL."
+check_index "$@"
+install_packages || explain_pip_failure "$@"
 compile_kernels
 printf '%s\n' "$now" >$STAMP
 say "Set up: .venv is ready, its command is .venv/bin/dip."
