@@ -9,6 +9,7 @@ Failures are scripted: ``fail_at("SubmitBatch", 2, code)`` lets the second such 
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter, defaultdict
 from concurrent import futures
 from dataclasses import dataclass
@@ -25,12 +26,11 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from google.protobuf.message import Message
 
 PATIENCE_S = 20.0
-CALL_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -247,3 +247,11 @@ class FakePlanner(pb_grpc.PlannerServiceServicer):
 
     def _end_of(self, opened: int) -> list[Failure | None]:
         return [failure for until, failure in self._broken if opened <= until][:1]
+
+
+def eventually(condition: Callable[[], object]) -> None:
+    """Wait until something that a background thread brings about is so."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "it never came about"
+        time.sleep(0.002)

@@ -57,6 +57,7 @@ class Outbox:
         self._dropped_reports = 0
         self._report_refused = False
         self._idle = True
+        self._away = False
         self._thread = SessionThread("outbox", session, self._run)
 
     @property
@@ -96,11 +97,9 @@ class Outbox:
             self._changed.notify_all()
 
     def drain(self, timeout_s: float) -> bool:
-        """Wait until everything is sent or dropped; return whether it is."""
+        """Wait until everything is sent, or the planner is away; return False after the timeout."""
         with self._changed:
-            return self._changed.wait_for(
-                lambda: self._session.over or (self._idle and not self._unsent and not self._reports), timeout_s
-            )
+            return self._changed.wait_for(lambda: self._session.over or self._away or self._is_empty(), timeout_s)
 
     def wake(self) -> None:
         """Let the thread see that the session is over."""
@@ -124,6 +123,8 @@ class Outbox:
                     self._send_batch(*message)
             except PlannerCallError as error:
                 self._wait_out(error)
+            else:
+                self._away = False
 
     def _next(self) -> tuple[int, pb.Batch] | pb.ReportExecutionRequest | None:
         """Wait for something to send: batches first, in the order of their submission. None: the session is over."""
@@ -162,6 +163,9 @@ class Outbox:
         else:
             self._session.refused(error)
 
+    def _is_empty(self) -> bool:
+        return self._idle and not self._unsent and not self._reports
+
     def _done(self, iteration: int) -> None:
         with self._changed:
             if self._unsent and self._unsent[0] == iteration:
@@ -189,4 +193,6 @@ class Outbox:
         with self._changed:
             self._dropped_reports += len(self._reports)
             self._reports.clear()
+            self._away = True
+            self._changed.notify_all()
         self._session.pause(self._backoff.next_delay_s(error.retry_after_s))

@@ -54,18 +54,23 @@ class PlannerLink:
         backoff: Callable[[], Backoff] = Backoff,
     ) -> None:
         self._client = client
-        self._session = PlannerSession(
-            client, start.registration, replica=replica, rank=rank, registered=start.registered
-        )
-        self._submits = rank == 0
-        self._closes_job = start.own_name and rank == 0 and replica == 0
         self._window = ScheduleWindow(
             rank=rank, ranks=start.registration.spec.cluster.ranks, partition=start.registration.partition
+        )
+        self._session = PlannerSession(
+            client,
+            start.registration,
+            replica=replica,
+            rank=rank,
+            registered=start.registered,
+            on_over=self._window.planner_away,
         )
         self._outbox = Outbox(self._session, on_refused=self._window.refuse, backoff=backoff())
         self._prefetcher = Prefetcher(
             self._session, self._window, on_lost=self._outbox.submit_all_again, backoff=backoff()
         )
+        self._submits = rank == 0
+        self._closes_job = start.own_name and rank == 0 and replica == 0
         self._started = False
         self._last_taken: int | None = None
 
@@ -105,7 +110,7 @@ class PlannerLink:
         """Take a plan, or the reason why there is none; raises what a background thread kept."""
         self._session.raise_failure()
         taken = self._window.take(iteration, wait_s)
-        # Kept for one iteration more: a rank behind this one may still need its part from a planner that just came back.
+        # Kept for one iteration more: a rank behind this one may still need it from a planner that just came back.
         if self._last_taken is not None:
             self._outbox.forget(self._last_taken)
         self._last_taken = iteration

@@ -82,7 +82,6 @@ class Prefetcher:
                 self._reconnects += 1
                 self._on_lost()
                 session.pause(delay_s)
-        self._window.planner_away(session.over_reason or "the agent is closed")
 
     def _follow_until_lost(self) -> float:
         """Read one stream to its end; return how long to wait before the next, in seconds."""

@@ -33,6 +33,8 @@ class PlannerSession:
         Whose schedules this process asks for.
     registered
         Whether the planner has been told already.
+    on_over
+        Called with the reason when nothing is asked any more.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class PlannerSession:
         replica: int,
         rank: int,
         registered: bool,
+        on_over: Callable[[str], None],
     ) -> None:
         self.client = client
         self.replica = replica
@@ -51,7 +54,8 @@ class PlannerSession:
         self._registered = registered
         self._registering = threading.Lock()
         self._over = threading.Event()
-        self._reason = ""
+        self._ending = threading.Lock()
+        self._on_over = on_over
         self._error: BaseException | None = None
 
     @property
@@ -68,11 +72,6 @@ class PlannerSession:
     def over(self) -> bool:
         """Whether this process asks the planner for nothing any more."""
         return self._over.is_set()
-
-    @property
-    def over_reason(self) -> str:
-        """Why nothing is asked any more; empty before that, and after an ordinary end."""
-        return self._reason
 
     def ensure_registered(self) -> None:
         """Tell the planner what the job is and what is loaded, unless it knows.
@@ -115,9 +114,7 @@ class PlannerSession:
 
     def give_up(self, reason: str) -> None:
         """Ask the planner for nothing any more, and train on with the fallback."""
-        if not self._over.is_set():
-            self._reason = reason
-            self._over.set()
+        if self._end(reason):
             _log.warning(
                 "job %s, attempt %d: asks for no more plans: %s; training goes on with the fixed fallback schedule",
                 self.job_id,
@@ -127,13 +124,21 @@ class PlannerSession:
 
     def fail(self, error: BaseException) -> None:
         """Keep what must be raised in the thread that trains, and ask for nothing any more."""
-        if self._error is None and not self._over.is_set():
-            self._error = error
-        self._over.set()
+        self._end(str(error), error)
 
     def end(self) -> None:
         """Ask for nothing any more: the training is over."""
-        self._over.set()
+        self._end("the agent is closed")
+
+    def _end(self, reason: str, error: BaseException | None = None) -> bool:
+        """End the session; return False where it was over."""
+        with self._ending:
+            if self._over.is_set():
+                return False
+            self._error = error
+            self._over.set()
+        self._on_over(reason)
+        return True
 
     def pause(self, seconds: float) -> None:
         """Wait, unless the session ends meanwhile."""
