@@ -53,7 +53,7 @@ def fallback_plan(spec: pb.JobSpec, partition: pb.Partition, batch: pb.Batch) ->
         chunks=chunks,
         parts=fitting_parts(job, batch, chunks, room),
     )
-    ways = fitting_ways(work, room)
+    ways = fitting_ways(work, room, in_flight=min(len(batch.microbatches) or 1, job.ranks))
     return lower(
         work,
         batch=batch,
@@ -114,6 +114,14 @@ def fitting_parts(
             groups[microbatch] = halved
 
 
+def groups_fit(work: Work, room: Sequence[int | None]) -> bool:
+    """Whether every group of sub-microbatches fits alone with all its layers lean."""
+    if all(space is None for space in room):
+        return True
+    needs = group_needs(work, leanest_ways(work), groups_of(work))
+    return all(space is None or need <= space for of_group in needs for need, space in zip(of_group, room, strict=True))
+
+
 def _too_large(work: Work, room: Sequence[int | None]) -> dict[int, set[int]]:
     """Samples, by microbatch, of the groups that do not fit alone; a group of one sample cannot be cut: an error."""
     groups = groups_of(work)
@@ -131,15 +139,21 @@ def _too_large(work: Work, room: Sequence[int | None]) -> dict[int, set[int]]:
     return found
 
 
-def fitting_ways(work: Work, room: Sequence[int | None]) -> list[Way]:
+def fitting_ways(work: Work, room: Sequence[int | None], in_flight: int) -> list[Way]:
     """For each cell how its layers run: as few lean layers as let enough groups be in flight.
 
-    Enough is one group for each rank, or all of them; where even all layers lean do not allow that, they are all lean.
+    Parameters
+    ----------
+    work
+        The stage tasks.
+    room
+        Bytes that activations may take on each rank; None: no limit.
+    in_flight
+        How many groups each rank's room is divided among. Where even all layers lean do not allow that, they are all
+        lean.
     """
     groups = groups_of(work)
-    num_groups = max(groups, default=-1) + 1
     ways: list[Way] = [()] * work.num_cells
-    in_flight = min(num_groups, work.job.ranks)
     cells: dict[tuple[int, int], list[int]] = {}
     for cell, part in enumerate(work.cell_part):
         if work.has_backward(cell):

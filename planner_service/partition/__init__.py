@@ -1,0 +1,1 @@
+"""Which rank holds which layers, chosen before training."""

@@ -1,0 +1,145 @@
+"""From a request to a plan: validate, partition, split, search, lower."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dip.job import Job
+from dip.lowering import lower
+from dip.partition import typical_load
+from dip.planner.v1 import planner_pb2 as pb
+from dip.validation import validate_batch, validate_job_spec, validate_plan_request
+
+from planner_service.partition.choose import Chooser
+from planner_service.search.orders import orders_of
+from planner_service.search.portfolio import Portfolio
+from planner_service.search.stopping import Stopping
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from planner_service.partition.choose import Chosen
+
+DEFAULT_BUDGET_MS = 2000
+"""Search time where neither the caller nor the job sets one."""
+
+PARTITION_BUDGET_MS = 5000
+"""Most time for choosing a partition where a plan is asked for without one."""
+
+SPLIT_SHARE = 0.25
+"""Share of the search time that may go into choosing sizes of sub-microbatches."""
+
+
+def make_partition(
+    spec: pb.JobSpec, batch: pb.Batch | None = None, *, budget_ms: int = PARTITION_BUDGET_MS
+) -> pb.Partition:
+    """Choose where every layer lives.
+
+    Parameters
+    ----------
+    spec
+        The job.
+    batch
+        A batch like those to come; without one, every module is given middle-sized work.
+    budget_ms
+        Time for it.
+
+    Raises
+    ------
+    InvalidRequestError
+        If the job or the batch breaks the contract.
+    CannotFitError
+        If no partition fits the memory.
+    """
+    validate_job_spec(spec)
+    job = Job.from_spec(spec)
+    if batch is not None:
+        validate_batch(spec, batch)
+    if batch is None or not any(microbatch.samples for microbatch in batch.microbatches):
+        batch = typical_batch(job)
+    stopping = Stopping(seconds=budget_ms / 1000, max_evaluations=spec.options.max_evaluations)
+    return Chooser(job, batch, stopping).choose().partition
+
+
+def typical_batch(job: Job) -> pb.Batch:
+    """Batch of middle-sized work for every module, with two microbatches a rank."""
+    instances = {module.name: pb.Instances(units=[typical_load(module).sizes[0][0]]) for module in job.modules}
+    sample = pb.Sample(instances=instances)
+    return pb.Batch(microbatches=[pb.Microbatch(samples=[sample]) for _ in range(2 * job.ranks)])
+
+
+def make_plan(
+    request: pb.PlanRequest,
+    *,
+    budget_ms: int | None = None,
+    seed: int | None = None,
+    on_plan: Callable[[pb.Plan], None] | None = None,
+) -> pb.Plan:
+    """Plan one batch.
+
+    Parameters
+    ----------
+    request
+        Job and batch; a partition where one is loaded, else one is chosen, in time of its own.
+    budget_ms
+        Search time; by default the job's, else 2,000. Without effect where the job sets ``max_evaluations``.
+    seed
+        Of all random choices; by default the job's.
+    on_plan
+        Called with the first plan, a fraction of a second after the start, and with the last.
+
+    Raises
+    ------
+    InvalidRequestError
+        If the request breaks the contract.
+    CannotFitError
+        If a sample does not fit its memory alone with every layer run in its leanest way.
+    """
+    validate_plan_request(request)
+    options = request.job.options
+    job = Job.from_spec(request.job)
+    milliseconds = budget_ms or options.budget_ms or DEFAULT_BUDGET_MS
+    chosen = _choose(request, job, milliseconds)
+    stopping = Stopping(seconds=milliseconds / 1000, max_evaluations=options.max_evaluations)
+    portfolio = Portfolio(best=chosen.candidate, stopping=stopping, seed=options.seed if seed is None else seed)
+    if on_plan:
+        on_plan(_lowered(request, chosen.partition, portfolio))
+    portfolio.run()
+    plan = _lowered(request, chosen.partition, portfolio)
+    if on_plan:
+        on_plan(plan)
+    return plan
+
+
+def _choose(request: pb.PlanRequest, job: Job, milliseconds: int) -> Chosen:
+    """Partition and sizes; the batch itself speaks for them."""
+    kept = request.partition if request.partition.chunks else None
+    seconds = milliseconds / 1000 * SPLIT_SHARE
+    if kept is None:
+        seconds = min(2 * milliseconds, PARTITION_BUDGET_MS) / 1000
+    stopping = Stopping(seconds=seconds, max_evaluations=request.job.options.max_evaluations)
+    return Chooser(job, request.batch, stopping, kept).choose()
+
+
+def _lowered(request: pb.PlanRequest, partition: pb.Partition, portfolio: Portfolio) -> pb.Plan:
+    best = portfolio.best
+    return lower(
+        best.work,
+        batch=request.batch,
+        partition=partition,
+        orders=orders_of(best.graph, best.decoded.start),
+        ways=best.ways,
+        lower_bound_us=portfolio.bound_us,
+        search=_report(portfolio),
+    )
+
+
+def _report(portfolio: Portfolio) -> pb.SearchReport:
+    report = pb.SearchReport(
+        elapsed_ms=portfolio.stopping.elapsed_ms(),
+        evaluations=portfolio.stopping.evaluations,
+        optimal=portfolio.best.makespan_us == portfolio.bound_us,
+    )
+    for step in portfolio.steps:
+        report.steps.add(elapsed_ms=step.elapsed_ms, engine=step.engine, makespan_us=step.makespan_us)
+    return report

@@ -1,0 +1,98 @@
+"""Which layers recompute: enough of them that work flows, and no more than the order found needs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from dip.listing import groups_of
+from dip.lowering import Phase
+from dip.memory import lean_way
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dip.lowering import Task
+    from dip.work import Way, Work
+
+
+def num_lean(way: Way) -> int:
+    """Layers of a way that keep less than they could."""
+    return sum(count for name, count in way if name != "store")
+
+
+def restore(work: Work, orders: Sequence[Sequence[Task]], ways: Sequence[Way], room: Sequence[int | None]) -> list[Way]:
+    """Let as many lean layers store again as fit, the order of tasks kept; those that save most time a byte first.
+
+    Parameters
+    ----------
+    work
+        The stage tasks.
+    orders
+        For each rank its tasks in order.
+    ways
+        For each cell, how its layers run.
+    room
+        Bytes that activations may take on each rank; None: no limit.
+
+    Returns
+    -------
+    list of Way
+        The new ways; every group still fits alone.
+    """
+    chosen = list(ways)
+    group = groups_of(work)
+    for rank, order in enumerate(orders):
+        space = room[rank]
+        if space is not None:
+            _Rank(work, order, chosen, space, group).restore()
+    return chosen
+
+
+class _Rank:
+    """What is held on one rank after each of its tasks starts."""
+
+    def __init__(self, work: Work, order: Sequence[Task], ways: list[Way], space: int, group: Sequence[int]) -> None:
+        self.work, self.ways = work, ways
+        self.group = group
+        self.span: dict[int, tuple[int, int]] = {}
+        begun: dict[int, int] = {}
+        delta = np.zeros(len(order) + 1, dtype=np.int64)
+        self.group_room: dict[int, int] = {}
+        for place, (phase, cell) in enumerate(order):
+            if not work.has_backward(cell):
+                continue
+            if phase == Phase.FORWARD:
+                begun[cell] = place
+            elif phase in (Phase.BACKWARD, Phase.BACKWARD_WEIGHT):
+                self.span[cell] = begun[cell], place + 1
+        for cell, (first, last) in self.span.items():
+            size = work.cost(cell, ways[cell]).kept_bytes
+            delta[first] += size
+            delta[last] -= size
+            of_group = group[work.cell_part[cell]]
+            self.group_room[of_group] = self.group_room.get(of_group, space) - size
+        self.slack = space - np.cumsum(delta[:-1])
+
+    def restore(self) -> None:
+        """Give back room to the cells that gain most from it."""
+        lean = [cell for cell in self.span if num_lean(self.ways[cell])]
+        for cell in sorted(lean, key=lambda cell: (-self._gain(cell), cell)):
+            first, last = self.span[cell]
+            of_group = self.group[self.work.cell_part[cell]]
+            spare = min(int(self.slack[first:last].min()), self.group_room[of_group])
+            held = self.work.cost(cell, self.ways[cell]).kept_bytes
+            for fewer in range(num_lean(self.ways[cell])):
+                way = lean_way(self.work, cell, fewer)
+                more = self.work.cost(cell, way).kept_bytes - held
+                if more <= spare:
+                    self.ways[cell] = way
+                    self.slack[first:last] -= more
+                    self.group_room[of_group] -= more
+                    break
+
+    def _gain(self, cell: int) -> float:
+        """Microseconds saved for each byte when all of a cell's layers store."""
+        lean, store = self.work.cost(cell, self.ways[cell]), self.work.cost(cell)
+        saved = lean.forward_us + lean.backward_us - store.forward_us - store.backward_us
+        return saved / max(1, store.kept_bytes - lean.kept_bytes)

@@ -1,0 +1,99 @@
+"""A good schedule of some work in milliseconds: what choices are compared by, and what search starts from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from dip.fallback import activation_room, fitting_ways
+
+from planner_service.domain.graph import task_graph
+from planner_service.search.decoders import NEVER, Decoded, Guide, decode
+from planner_service.search.seeds import seed_guides
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from dip.work import Way, Work
+
+    from planner_service.domain.graph import TaskGraph
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Candidate:
+    """A schedule and all that it was made from.
+
+    Parameters
+    ----------
+    work
+        The stage tasks.
+    ways
+        For each cell, how its layers run.
+    graph
+        The same as arrays.
+    guide
+        What the decoder was fed.
+    decoded
+        The schedule.
+    engine
+        What found it.
+    """
+
+    work: Work
+    ways: Sequence[Way]
+    graph: TaskGraph
+    guide: Guide
+    decoded: Decoded
+    engine: str
+
+    @property
+    def makespan_us(self) -> int:
+        """End of the schedule."""
+        return self.decoded.makespan_us
+
+
+def quick_schedule(work: Work, *, seeds: int, depths: Sequence[int] | None = None) -> tuple[Candidate, int]:
+    """Best of a few seeds, for a few amounts of recompute where memory is limited.
+
+    Parameters
+    ----------
+    work
+        The stage tasks; every group fits alone with all layers lean.
+    seeds
+        How many seeds to decode for each amount.
+    depths
+        Numbers of groups that memory is divided among; None: all that are worth a try.
+
+    Returns
+    -------
+    Candidate, int
+        The best schedule, and how many were tried.
+    """
+    best: Candidate | None = None
+    tried = 0
+    for ways in ways_to_try(work, depths):
+        graph = task_graph(work, ways)
+        for name, guide in islice(seed_guides(graph), seeds):
+            found = decode(graph, guide)
+            tried += 1
+            if best is None or found.makespan_us < best.makespan_us:
+                best = Candidate(work=work, ways=ways, graph=graph, guide=guide, decoded=found, engine=f"list: {name}")
+    if best is None or best.makespan_us >= NEVER:
+        raise RuntimeError("the decoder got stuck although every group fits alone")
+    return best, tried
+
+
+def ways_to_try(work: Work, depths: Sequence[int] | None = None) -> Iterator[list[Way]]:
+    """Ways of all cells for several numbers of groups in flight; all store where nothing is limited."""
+    room = activation_room(work.job, work.chunks)
+    if work.forward_only or all(space is None for space in room):
+        yield [()] * work.num_cells
+        return
+    seen: list[list[Way]] = []
+    ranks = work.job.ranks
+    for depth in depths or (ranks, ranks // 2, 2 * ranks, 3 * ranks // 4, 3 * ranks // 2, ranks // 4, 1):
+        ways = fitting_ways(work, room, max(1, depth))
+        if ways not in seen:
+            seen.append(ways)
+            yield ways

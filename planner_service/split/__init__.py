@@ -1,0 +1,1 @@
+"""Cutting each microbatch into sub-microbatches."""
