@@ -173,7 +173,10 @@ class FirstRegistration:
 
     def _supersede(self, client: PlannerClient) -> bool:
         """Take a number above the planner's, where an earlier start's clock was ahead of this one's."""
-        known = client.get_job(pb.GetJobRequest(job_id=self._request.job_id)).status.attempt
+        try:
+            known = client.get_job(pb.GetJobRequest(job_id=self._request.job_id)).status.attempt
+        except PlannerCallError:  # what was refused is no attempt then, but the job itself
+            return False
         if known < self._request.attempt:
             return False
         self._request.attempt = known + 1

@@ -1,0 +1,35 @@
+"""Connects agents on every process of a group: what ranks of the tests run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trainer_agent import AgentSettings, Mesh, StartError, TrainerAgent
+from trainer_agent.endpoint import Endpoint
+
+if TYPE_CHECKING:
+    from dip.planner.v1 import planner_pb2 as pb
+
+
+@dataclass(frozen=True, kw_only=True)
+class Connected:
+    """What one process was told."""
+
+    job_id: str = ""
+    attempt: int = 0
+    partition: bytes = b""
+    error: str = ""
+
+
+def connect(spec: pb.JobSpec, endpoint: str, job_id: str | None) -> Connected:
+    """Connect and close again."""
+    settings = AgentSettings(endpoint=Endpoint.parse(endpoint), job_id=job_id)
+    try:
+        agent = TrainerAgent.connect(spec, Mesh.create(timeout_s=30), settings=settings)
+    except StartError as error:
+        return Connected(error=str(error))
+    agent.close()
+    return Connected(
+        job_id=agent.job_id, attempt=agent.attempt, partition=agent.partition.SerializeToString(deterministic=True)
+    )

@@ -1,0 +1,143 @@
+"""How a start is decided: with the planner, without it, against a clock that went back, and told to every process."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import cases
+import grpc
+import pytest
+from dip.partition import default_partition
+from dip.planner.v1 import planner_pb2 as pb
+from fake_planner import FakePlanner
+
+from trainer_agent.client import PlannerCallError, PlannerClient
+from trainer_agent.endpoint import Endpoint
+from trainer_agent.settings import AgentSettings
+from trainer_agent.startup import FirstRegistration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SPEC = cases.job(ranks=2)
+CHOSEN = default_partition(cases.job(ranks=2, segments={"vision": 2, "language": 3}))
+REQUEST = pb.RegisterJobRequest(spec=SPEC)
+NOW_US = 1_700_000_000_000_000
+
+
+@pytest.fixture
+def planner() -> Iterator[FakePlanner]:
+    planner = FakePlanner(partition=CHOSEN)
+    yield planner
+    planner.stop()
+
+
+@pytest.fixture
+def client(planner: FakePlanner) -> Iterator[PlannerClient]:
+    client = PlannerClient(Endpoint.parse(planner.listen()))
+    yield client
+    client.close()
+
+
+def decide(
+    client: PlannerClient | None,
+    *,
+    request: pb.RegisterJobRequest = REQUEST,
+    step_timeout_s: float = 300.0,
+    **settings: object,
+) -> FirstRegistration:
+    made = AgentSettings(**{"connect_wait_s": 10.0, **settings})  # type: ignore[arg-type]
+    return FirstRegistration(request, made, client, step_timeout_s=step_timeout_s, clock_us=lambda: NOW_US)
+
+
+def test_the_planner_chooses_the_partition(planner: FakePlanner, client: PlannerClient) -> None:
+    start = decide(client, job_id="vlm")()
+    assert start.registered
+    assert not start.own_name
+    assert start.registration == pb.RegisterJobRequest(job_id="vlm", attempt=NOW_US, spec=SPEC, partition=CHOSEN)
+
+
+def test_what_is_loaded_already_is_kept(planner: FakePlanner, client: PlannerClient) -> None:
+    loaded = default_partition(SPEC)
+    assert loaded != CHOSEN
+    start = decide(client, request=pb.RegisterJobRequest(spec=SPEC, partition=loaded))()
+    assert start.registration.partition == loaded
+    alone = decide(None, request=pb.RegisterJobRequest(spec=SPEC, partition=CHOSEN))()
+    assert alone.registration.partition == CHOSEN
+
+
+def test_a_job_without_a_name_gets_one_of_this_start_alone(client: PlannerClient) -> None:
+    start = decide(client)()
+    assert start.own_name
+    assert start.registration.job_id == f"job-{NOW_US}"
+
+
+def test_without_an_endpoint_the_default_partition_and_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        start = decide(None)()
+    assert start.registration.partition == default_partition(SPEC)
+    assert not start.registered
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == ["DIP_PLANNER_ENDPOINT is not set"]
+
+
+def test_the_default_partition_is_made_for_the_representative_batch() -> None:
+    batch = cases.batch([[{"vision": [4096], "language": [16]}]])
+    start = decide(None, request=pb.RegisterJobRequest(spec=SPEC, representative_batch=batch))()
+    assert start.registration.partition == default_partition(SPEC, batch)
+
+
+def test_nobody_at_the_endpoint_is_waited_for_shortly_and_said(caplog: pytest.LogCaptureFixture) -> None:
+    nobody = PlannerClient(Endpoint.parse("127.0.0.1:1"))
+    with caplog.at_level(logging.WARNING):
+        start = decide(nobody, connect_wait_s=0.1)()
+    nobody.close()
+    assert not start.registered
+    assert start.registration.attempt == NOW_US
+    assert start.registration.partition == default_partition(SPEC)
+    assert (
+        "no planner at 127.0.0.1:1: start one with `dip serve` or unset DIP_PLANNER_ENDPOINT; training goes on with "
+        "the fixed fallback schedule"
+    ) in caplog.text
+
+
+@pytest.mark.parametrize("code", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL])
+def test_a_registration_that_may_or_may_not_count_is_superseded(
+    planner: FakePlanner, client: PlannerClient, code: grpc.StatusCode
+) -> None:
+    planner.fail_at("RegisterJob", 1, code)
+    start = decide(client)()
+    assert not start.registered
+    assert start.registration.attempt == NOW_US + 1
+    assert start.registration.partition == default_partition(SPEC)
+
+
+def test_a_planner_that_never_answers_is_given_up_before_the_other_processes_lose_patience(
+    planner: FakePlanner, client: PlannerClient
+) -> None:
+    assert client.wait_until_reachable(10.0)
+    with planner._state:  # every handler needs this lock
+        start = decide(client, step_timeout_s=1.0)()
+    assert start.registration.attempt == NOW_US + 1
+
+
+def test_a_clock_that_went_back_does_not_keep_a_job_from_starting(planner: FakePlanner, client: PlannerClient) -> None:
+    ahead = NOW_US + 5_000_000
+    planner.RegisterJob(pb.RegisterJobRequest(job_id="vlm", attempt=ahead, spec=SPEC), None)
+    planner.fail_at("RegisterJob", 2, grpc.StatusCode.FAILED_PRECONDITION, "superseded")
+    start = decide(client, job_id="vlm")()
+    assert start.registered
+    assert start.registration.attempt == ahead + 1
+
+
+@pytest.mark.parametrize(
+    "code",
+    [grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.FAILED_PRECONDITION],
+)
+def test_what_only_the_user_can_mend_is_raised(
+    planner: FakePlanner, client: PlannerClient, code: grpc.StatusCode
+) -> None:
+    planner.RegisterJob(pb.RegisterJobRequest(job_id="vlm", attempt=1, spec=SPEC), None)
+    planner.fail_at("RegisterJob", 2, code, "rank 0 needs 9 bytes, has 8")
+    with pytest.raises(PlannerCallError, match="rank 0 needs 9 bytes"):
+        decide(client, job_id="vlm")()
