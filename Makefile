@@ -45,7 +45,7 @@ lint-types: setup # mypy, strict
 	$(BIN)/mypy
 
 lint-imports: setup # the arrows between the packages
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 
 lint-words: setup # misspellings
 	$(BIN)/codespell
