@@ -1,0 +1,35 @@
+"""A ``dip`` that runs in this process, for the tests of its commands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from planner_service.cli import main
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Ran(NamedTuple):
+    """How a command ended, and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def dip(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+    """Return a function that runs ``dip`` with its arguments."""
+
+    def run(*arguments: object) -> Ran:
+        try:
+            code = main([str(argument) for argument in arguments])
+        except SystemExit as stopped:  # argparse
+            code = int(stopped.code or 0)
+        captured = capsys.readouterr()
+        return Ran(code, captured.out, captured.err)
+
+    return run
