@@ -75,6 +75,11 @@ class Ready:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Taken:
+    """The worker has the task: what happens to it from here on may be the task's doing."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
     """A complete plan worth keeping; the search goes on."""
 
@@ -88,7 +93,7 @@ class Finished:
     result: SplitPlan | bytes | InvalidRequestError | CannotFitError
 
 
-Message = Ready | Found | Finished
+Message = Ready | Taken | Found | Finished
 
 
 def pack(message: Task | Message) -> bytes:

@@ -22,6 +22,7 @@ FALLBACK_LIMIT_S: Final = 10.0
 
 _STARTS_BEFORE_FAILING = 3
 _LONGEST_PAUSE_S = 5.0
+_FRESH_STARTS = 3
 
 _log = logging.getLogger(__name__)
 
@@ -95,7 +96,7 @@ class SolverPool:
             except WorkerLostError as error:
                 _log.debug("worker is replaced: %s", error)
             finally:
-                worker.kill()
+                await worker.end()
 
     async def _pause(self, error: WorkerLostError) -> None:
         """Wait longer after each failed start; let no solve wait for workers that never come."""
@@ -132,6 +133,10 @@ class SolverPool:
             finished = await worker.run(solve.task, limit_s=solve.limit_s, keep=keep)
         except WorkerLostError as error:
             if not solve.done:
+                if error.blameless and solve.fresh_starts < _FRESH_STARTS:
+                    solve.fresh_starts += 1
+                    self._queue.put(solve)
+                    raise
                 _log.warning("solve lost its worker: lane=%s order=%s reason=%s", solve.lane, solve.order, error)
                 self._save(solve, str(error))
             raise
@@ -147,8 +152,8 @@ class SolverPool:
             solve.task = replace(solve.task, fallback=True)
             solve.limit_s = FALLBACK_LIMIT_S
             self._queue.put(solve)
-        elif not isinstance(solve.task, PlanTask) and not solve.retried:
-            solve.retried = True
+        elif not isinstance(solve.task, PlanTask) and solve.fresh_starts == 0:
+            solve.fresh_starts += 1
             self._queue.put(solve)
         else:
             solve.resolve(Failed(reason=reason))

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from planner_service.pool.messages import HEADER, Finished, Found, Message, Ready, pack
+from planner_service.pool.messages import HEADER, Finished, Found, Message, Ready, Taken, pack
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,13 +22,24 @@ START_LIMIT_S: Final = 120.0
 """A worker compiles and imports for seconds, and for much longer at idle priority beside a busy training."""
 
 _READ_AHEAD_BYTES: Final = 2**20
+_EXIT_LIMIT_S: Final = 1.0
 
 # Several threads of a numerical library would take the cores that the pool left to training.
 _ONE_THREAD: Final = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
 
 
 class WorkerLostError(Exception):
-    """The worker died, or was killed because it overran; it must be replaced."""
+    """The worker died, or was killed because it overran; it must be replaced.
+
+    Parameters
+    ----------
+    blameless
+        It never had the task in its hands, so that the task cannot be what killed it.
+    """
+
+    def __init__(self, reason: str, *, blameless: bool = False) -> None:
+        super().__init__(reason)
+        self.blameless = blameless
 
 
 class WorkerProcess:
@@ -55,7 +66,10 @@ class WorkerProcess:
             Where it ends, or is not ready in time.
         """
         ours, theirs = socket.socketpair()
-        with theirs:
+        reader, writer = await asyncio.open_connection(sock=ours, limit=_READ_AHEAD_BYTES)
+        async with contextlib.AsyncExitStack() as undo:
+            undo.enter_context(theirs)
+            undo.callback(writer.close)
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 *("-P", "-m", "planner_service.pool.worker"),
@@ -68,17 +82,11 @@ class WorkerProcess:
                 pass_fds=(theirs.fileno(),),
                 env=_environment(),
             )
-        reader, writer = await asyncio.open_connection(sock=ours, limit=_READ_AHEAD_BYTES)
-        worker = cls(process, reader, writer)
-        try:
-            async with asyncio.timeout(START_LIMIT_S):
-                if not isinstance(await worker._receive(), Ready):
-                    raise WorkerLostError("the worker spoke before it was ready")
-        except TimeoutError as error:
-            raise WorkerLostError(f"the worker was not ready within {START_LIMIT_S:g} s") from error
-        except (asyncio.CancelledError, WorkerLostError):
-            worker.kill()
-            raise
+            theirs.close()
+            worker = cls(process, reader, writer)
+            undo.push_async_callback(worker.end)
+            await worker._become_ready()
+            undo.pop_all()
         return worker
 
     async def run(self, task: Task, *, limit_s: float, keep: Callable[[SplitPlan], None]) -> Finished:
@@ -89,23 +97,26 @@ class WorkerProcess:
         WorkerLostError
             Where the worker died or took longer than `limit_s`; it is killed then.
         """
+        taken = False
         try:
             async with asyncio.timeout(limit_s):
                 payload = pack(task)
                 self._writer.write(HEADER.pack(len(payload)) + payload)
                 await self._writer.drain()
                 while True:
-                    message = await self._receive()
-                    if isinstance(message, Finished):
-                        return message
-                    if isinstance(message, Found):
-                        keep(message.plan)
+                    match await self._receive():
+                        case Taken():
+                            taken = True
+                        case Found(plan=plan):
+                            keep(plan)
+                        case Finished() as finished:
+                            return finished
         except TimeoutError as error:
             self.kill()
             raise WorkerLostError(f"the solver did not stop within {limit_s:.1f} s") from error
-        except ConnectionError as error:
+        except (ConnectionError, asyncio.IncompleteReadError) as error:
             self.kill()
-            raise WorkerLostError(f"the solver's process closed its end: {error}") from error
+            raise WorkerLostError(await self._why_it_ended(), blameless=not taken) from error
 
     def kill(self) -> None:
         """End the process now; its memory and its solver go with it."""
@@ -113,18 +124,33 @@ class WorkerProcess:
             self._process.kill()
         self._writer.close()
 
-    async def _receive(self) -> Message:
+    async def end(self) -> None:
+        """Kill the process, and wait until it is gone."""
+        self.kill()
+        await asyncio.wait({self.exited}, timeout=_EXIT_LIMIT_S)
+
+    async def _become_ready(self) -> None:
         try:
-            (size,) = HEADER.unpack(await self._reader.readexactly(HEADER.size))
-            message: Message = pickle.loads(await self._reader.readexactly(size))
+            async with asyncio.timeout(START_LIMIT_S):
+                message = await self._receive()
         except asyncio.IncompleteReadError as error:
-            code = await self.exited
-            raise WorkerLostError(f"the solver's process ended with {_describe(code)}") from error
+            raise WorkerLostError(await self._why_it_ended()) from error
+        except TimeoutError as error:
+            raise WorkerLostError(f"the worker was not ready within {START_LIMIT_S:g} s") from error
+        if not isinstance(message, Ready):
+            raise WorkerLostError(f"the worker said {message!r} before it was ready")
+
+    async def _receive(self) -> Message:
+        (size,) = HEADER.unpack(await self._reader.readexactly(HEADER.size))
+        message: Message = pickle.loads(await self._reader.readexactly(size))
         return message
 
-
-def _describe(code: int) -> str:
-    return f"signal {-code}" if code < 0 else f"exit code {code}"
+    async def _why_it_ended(self) -> str:
+        await asyncio.wait({self.exited}, timeout=_EXIT_LIMIT_S)
+        if not self.exited.done():
+            return "the solver's process closed its end"
+        code = self.exited.result()
+        return f"the solver's process ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}"
 
 
 def _environment() -> dict[str, str]:

@@ -81,7 +81,7 @@ class Solve:
         self.order = order
         self.limit_s = limit_s
         self.best: SplitPlan | None = None
-        self.retried = False
+        self.fresh_starts = 0
         self.started_s = 0.0
         self._listener: Callable[[Solve], object] | None = None
         self._result: asyncio.Future[Result] = asyncio.get_running_loop().create_future()

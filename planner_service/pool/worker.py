@@ -20,7 +20,17 @@ from typing import TYPE_CHECKING, Protocol, cast
 from dip.errors import CannotFitError, InvalidRequestError
 from dip.planner.v1 import planner_pb2 as pb
 
-from planner_service.pool.messages import Finished, Found, PartitionTask, PlanTask, Ready, SplitPlan, receive_task, send
+from planner_service.pool.messages import (
+    Finished,
+    Found,
+    PartitionTask,
+    PlanTask,
+    Ready,
+    SplitPlan,
+    Taken,
+    receive_task,
+    send,
+)
 from planner_service.pool.split import split_plan
 
 if TYPE_CHECKING:
@@ -64,6 +74,7 @@ def main() -> None:
     with socket.socket(fileno=arguments.socket) as connection:
         send(connection, Ready())
         while (task := receive_task(connection)) is not None:
+            send(connection, Taken())
             send(connection, Finished(result=_answer(engine, task, connection)))
 
 

@@ -24,7 +24,7 @@ def server_options(*, max_message_bytes: int) -> list[tuple[str, int]]:
         ("grpc.so_reuseport", 0),
         ("grpc.max_receive_message_length", max_message_bytes),
         ("grpc.max_send_message_length", max_message_bytes),
-        ("grpc.http2.min_recv_ping_interval_without_data_ms", LEAST_PING_INTERVAL_MS),
+        ("grpc.http2.min_ping_interval_without_data_ms", LEAST_PING_INTERVAL_MS),
         ("grpc.keepalive_permit_without_calls", 1),
         # A node that vanished without a word leaves its streams behind; find out within 80 s.
         ("grpc.keepalive_time_ms", _DEAD_CLIENT_PING_MS),

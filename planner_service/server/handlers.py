@@ -11,13 +11,13 @@ import grpc
 from dip.errors import CannotFitError, InvalidRequestError
 from dip.planner.v1 import planner_pb2 as pb
 from google.protobuf import message_factory
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
 from planner_service.server import refusals
 from planner_service.store import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import Awaitable, Callable
 
 SERVICE = pb.DESCRIPTOR.services_by_name["PlannerService"]
 
@@ -34,45 +34,35 @@ class Drainable(Protocol):
 
 
 def add_servicer(server: grpc.aio.Server, servicer: Drainable) -> None:
-    """Have a server answer every method of the contract with the servicer's method of that name in snake case."""
-    handlers: dict[str, grpc.RpcMethodHandler[object, object]] = {}
+    """Have a server answer every method of the contract with the servicer's method of that name in snake case.
+
+    A streaming method writes to its context, which waits while the client does not read, and returns nothing.
+    """
+    handlers: dict[str, grpc.RpcMethodHandler[bytes, object]] = {}
     for method in SERVICE.methods:
+        make = grpc.unary_stream_rpc_method_handler if method.server_streaming else grpc.unary_unary_rpc_method_handler
         behaviour = getattr(servicer, _snake_case(method.name))
-        parse = message_factory.GetMessageClass(method.input_type).FromString
-        if method.server_streaming:
-            handlers[method.name] = grpc.unary_stream_rpc_method_handler(
-                _stream(servicer, behaviour), request_deserializer=parse, response_serializer=_serialize
-            )
-        else:
-            handlers[method.name] = grpc.unary_unary_rpc_method_handler(
-                _unary(servicer, behaviour), request_deserializer=parse, response_serializer=_serialize
-            )
+        request_type = message_factory.GetMessageClass(method.input_type)
+        handlers[method.name] = make(
+            _ending_with_a_status(servicer, behaviour, request_type), response_serializer=_serialize
+        )
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE.full_name, handlers),))
 
 
-def _unary(
-    servicer: Drainable, behaviour: Callable[[Message, Context], Awaitable[Answer]]
-) -> Callable[[Message, Context], Awaitable[Answer]]:
-    async def handle(request: Message, context: Context) -> Answer:
+def _ending_with_a_status(
+    servicer: Drainable,
+    behaviour: Callable[[Message, Context], Awaitable[Answer | None]],
+    request_type: type[Message],
+) -> Callable[[bytes, Context], Awaitable[Answer | None]]:
+    """Turn what is raised on purpose into its status; gRPC makes UNKNOWN of a bug, and cancellation passes."""
+
+    async def handle(request: bytes, context: Context) -> Answer | None:
         try:
             if servicer.draining:
                 raise refusals.draining()
-            return await behaviour(request, context)
-        except (refusals.RefusalError, InvalidRequestError, CannotFitError, StoreError) as error:
-            await _refusal(error).abort(context)
-
-    return handle
-
-
-def _stream(
-    servicer: Drainable, behaviour: Callable[[Message, Context], AsyncIterator[Answer]]
-) -> Callable[[Message, Context], AsyncIterator[Answer]]:
-    async def handle(request: Message, context: Context) -> AsyncIterator[Answer]:
-        try:
-            if servicer.draining:
-                raise refusals.draining()
-            async for answer in behaviour(request, context):
-                yield answer
+            return await behaviour(request_type.FromString(request), context)
+        except DecodeError:
+            await refusals.undecodable(request_type.DESCRIPTOR.name).abort(context)
         except (refusals.RefusalError, InvalidRequestError, CannotFitError, StoreError) as error:
             await _refusal(error).abort(context)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from dip.errors import FieldViolation, InvalidRequestError
 from google.protobuf import any_pb2, duration_pb2
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
@@ -12,7 +13,6 @@ from planner_service.store import AttemptOverError, StoreError, TooOldError
 
 if TYPE_CHECKING:
     import grpc
-    from dip.errors import InvalidRequestError
     from google.protobuf.message import Message
 
 # A client drops a status whose metadata passes 8 KiB, and with it the reason; both parts travel encoded.
@@ -68,6 +68,12 @@ def invalid(error: InvalidRequestError) -> RefusalError:
     more = f" (and {len(error.violations) - 1} more)" if len(error.violations) > 1 else ""
     first = _cut(str(error.violations[0]), _MESSAGE_CHARACTERS - len(more))
     return RefusalError(code_pb2.INVALID_ARGUMENT, first + more, bad_request)
+
+
+def undecodable(message_type: str) -> RefusalError:
+    """INVALID_ARGUMENT for bytes that are no message."""
+    violation = FieldViolation(field="", description=f"the request's bytes are no serialized {message_type}")
+    return invalid(InvalidRequestError((violation,)))
 
 
 def not_found(message: str) -> RefusalError:

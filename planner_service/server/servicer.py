@@ -18,8 +18,6 @@ from planner_service.server.streams import Streams
 from planner_service.store import BatchKey, PlanStore, ReplicaKey
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from planner_service.pool import SolverPool
     from planner_service.server.handlers import Context
     from planner_service.settings import Settings
@@ -62,11 +60,10 @@ class PlannerServicer:
         await self._batches.submit(job, request)
         return pb.SubmitBatchResponse()
 
-    async def stream_schedules(self, request: pb.StreamSchedulesRequest, context: Context) -> AsyncIterator[bytes]:
+    async def stream_schedules(self, request: pb.StreamSchedulesRequest, context: Context) -> None:
         """Stream one rank's schedules."""
         job = await self._jobs.current(request.job_id, request.attempt)
-        async for response in self._streams.stream(job, request, context):
-            yield response
+        await self._streams.stream(job, request, context)
 
     async def report_execution(
         self, request: pb.ReportExecutionRequest, context: Context

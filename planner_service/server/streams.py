@@ -20,11 +20,9 @@ from typing import TYPE_CHECKING
 from dip.validation import validate_stream_schedules
 
 from planner_service.server import refusals
-from planner_service.store import AttemptOverError, Outcome, PlanStore, ReplicaKey, TooOldError, Watch
+from planner_service.store import AttemptOverError, PlanStore, ReplicaKey, TooOldError, Watch
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from dip.planner.v1 import planner_pb2 as pb
 
     from planner_service.server.handlers import Context
@@ -52,10 +50,8 @@ class Streams:
         for watch in self._open:
             watch.wake()
 
-    async def stream(
-        self, job: CurrentJob, request: pb.StreamSchedulesRequest, context: Context
-    ) -> AsyncIterator[bytes]:
-        """Yield a rank's serialized responses until its attempt is over.
+    async def stream(self, job: CurrentJob, request: pb.StreamSchedulesRequest, context: Context) -> None:
+        """Write a rank's responses until its attempt is over.
 
         Raises
         ------
@@ -72,13 +68,14 @@ class Streams:
             try:
                 await self._store.next_entry(replica, request.first_iteration)  # too old: said before anything is sent
                 await context.send_initial_metadata(())
-                async for outcome in self._outcomes(replica, request.first_iteration, watch):
-                    yield outcome.responses[request.rank]
+                await self._write(replica, request, watch, context)
             finally:
                 self._open.discard(watch)
 
-    async def _outcomes(self, replica: ReplicaKey, first_iteration: int, watch: Watch) -> AsyncIterator[Outcome]:
-        position = first_iteration
+    async def _write(
+        self, replica: ReplicaKey, request: pb.StreamSchedulesRequest, watch: Watch, context: Context
+    ) -> None:
+        position = request.first_iteration
         while not self._draining:
             try:
                 entry = await self._store.next_entry(replica, position)
@@ -91,6 +88,6 @@ class Streams:
             if entry is None or entry.outcome is None:
                 await watch.changed()
                 continue
-            yield entry.outcome
+            await context.write(entry.outcome.responses[request.rank])
             position = entry.iteration + 1
         raise refusals.draining()

@@ -1,0 +1,247 @@
+"""Shows that every solve gets a result in bounded time, whatever happens to its worker."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import scripted_engine
+from dip.errors import CannotFitError
+from dip.planner.v1 import planner_pb2 as pb
+from serving import batch, children, register, run, spec
+
+from planner_service.pool import (
+    Cancelled,
+    Failed,
+    Partitioned,
+    PartitionTask,
+    Planned,
+    PlanTask,
+    Refused,
+    Solve,
+    SolverPool,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+MEMORY_BYTES = 2**30
+LIMIT_S = 0.5
+
+
+@contextlib.asynccontextmanager
+async def pool(engine: str = scripted_engine.__name__, *, workers: int = 1) -> AsyncIterator[SolverPool]:
+    made = SolverPool(workers=workers, memory_bytes=MEMORY_BYTES, engine=engine)
+    made.start()
+    try:
+        yield made
+    finally:
+        await made.close()
+        while children():  # killed, and gone as soon as their idle priority gets a moment
+            await asyncio.sleep(0.01)
+
+
+def submit(
+    made: SolverPool, script: int = 400, *, iteration: int = 0, lane: str = "job", limit_s: float = LIMIT_S
+) -> Solve:
+    request = pb.PlanRequest(job=spec(), batch=batch(script), partition=scripted_engine.even_partition(spec()))
+    task = PlanTask(request=request.SerializeToString(), budget_ms=100, iteration=iteration)
+    return made.submit(task, lane=lane, order=(iteration,), limit_s=limit_s)
+
+
+def plan_of(result: object) -> pb.Plan:
+    assert isinstance(result, Planned)
+    return pb.GetPlanResponse.FromString(result.plan.answer).plan
+
+
+async def warm(made: SolverPool) -> None:
+    """Wait until a worker has answered, so that what follows measures no start."""
+    assert isinstance(await submit(made).result(), Planned)
+
+
+def test_plan_comes_split_into_what_each_rank_is_sent() -> None:
+    async def scenario() -> None:
+        async with pool() as made:
+            result = await submit(made, iteration=7).result()
+            plan = plan_of(result)
+            assert isinstance(result, Planned)
+            assert (result.plan.makespan_us, result.plan.fallback, result.interrupted) == (plan.makespan_us, False, "")
+            responses = [pb.StreamSchedulesResponse.FromString(data) for data in result.plan.responses]
+            assert [response.iteration for response in responses] == [7] * len(plan.ranks)
+            assert [response.schedule.schedule for response in responses] == list(plan.ranks)
+            assert all(response.schedule.sub_microbatches == plan.sub_microbatches for response in responses)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    "script",
+    [scripted_engine.HANG_WITH_PLAN, scripted_engine.DIE_WITH_PLAN, scripted_engine.RAISE_WITH_PLAN],
+    ids=["overruns", "is killed", "has a bug"],
+)
+def test_plan_found_so_far_is_kept(script: int) -> None:
+    async def scenario() -> None:
+        async with pool() as made:
+            result = await submit(made, script).result()
+            assert isinstance(result, Planned)
+            assert result.interrupted
+            assert not plan_of(result).fallback
+            await warm(made)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    "script",
+    [scripted_engine.HANG, scripted_engine.DIE, scripted_engine.RAISE, scripted_engine.EAT_MEMORY],
+    ids=["overruns", "is killed", "has a bug", "runs out of memory"],
+)
+def test_nothing_found_makes_the_fallback(script: int) -> None:
+    async def scenario() -> None:
+        async with pool() as made:
+            result = await submit(made, script, limit_s=5 if script == scripted_engine.EAT_MEMORY else LIMIT_S).result()
+            assert plan_of(result).fallback
+            await warm(made)
+
+    run(scenario())
+
+
+def test_fallback_that_dies_too_gives_the_reason() -> None:
+    async def scenario() -> None:
+        async with pool() as made:
+            assert await submit(made, scripted_engine.DIE_ALWAYS).result() == Failed(
+                reason="the solver's process ended with signal 9"
+            )
+            await warm(made)
+
+    run(scenario())
+
+
+def test_overrun_is_bounded_by_the_limit() -> None:
+    async def scenario() -> None:
+        async with pool() as made:
+            await warm(made)
+            began = time.monotonic()
+            await submit(made, scripted_engine.HANG_WITH_PLAN).result()
+            assert LIMIT_S <= time.monotonic() - began < LIMIT_S + 1
+
+    run(scenario())
+
+
+def test_what_cannot_fit_is_refused_and_costs_no_worker() -> None:
+    async def scenario() -> None:
+        async with pool() as made:
+            await warm(made)
+            before = children()
+            result = await submit(made, scripted_engine.CANNOT_FIT).result()
+            assert isinstance(result, Refused)
+            assert isinstance(result.error, CannotFitError)
+            assert (result.error.rank, result.error.needed_bytes, result.error.available_bytes) == (1, 20, 10)
+            assert children() == before
+
+    run(scenario())
+
+
+def test_cancelling_a_running_solve_takes_milliseconds() -> None:
+    async def scenario() -> None:
+        async with pool() as made:
+            await warm(made)
+            (worker,) = children()
+            solve = submit(made, scripted_engine.HANG, limit_s=60)
+            await asyncio.sleep(0.05)  # it is running now, or else cancelled in the queue, which must be as quick
+            began = time.monotonic()
+            solve.cancel()
+            assert await solve.result() == Cancelled()
+            assert time.monotonic() - began < 0.05
+            while worker in children():
+                await asyncio.sleep(0.001)
+            await warm(made)
+
+    run(scenario())
+
+
+def test_cancelled_wait_leaves_the_solve_alone() -> None:
+    async def scenario() -> None:
+        async with pool() as made:
+            solve = submit(made)
+            waiting = asyncio.create_task(solve.result())
+            await asyncio.sleep(0)
+            waiting.cancel()
+            assert isinstance(await solve.result(), Planned)
+
+    run(scenario())
+
+
+def test_worker_killed_while_idle_is_replaced_and_costs_no_solve() -> None:
+    async def scenario() -> None:
+        async with pool() as made:
+            for _ in range(3):
+                await warm(made)
+                (worker,) = children()
+                os.kill(worker, signal.SIGKILL)
+                while worker in children():
+                    await asyncio.sleep(0.001)
+                assert not plan_of(await submit(made).result()).fallback
+
+    run(scenario())
+
+
+def test_partition_is_tried_again_once() -> None:
+    async def scenario() -> None:
+        async with pool() as made:
+            request = register(layers=8)
+            task = PartitionTask(request=request.SerializeToString(), budget_ms=100)
+            result = await made.submit(task, lane="job", order=(-1,), limit_s=LIMIT_S).result()
+            assert result == Partitioned(
+                partition=scripted_engine.even_partition(request.spec).SerializeToString(deterministic=True)
+            )
+            request.spec.model.modules[0].name = scripted_engine.HANG_PARTITION
+            task = PartitionTask(request=request.SerializeToString(), budget_ms=100)
+            assert isinstance(await made.submit(task, lane="job", order=(-1,), limit_s=LIMIT_S).result(), Failed)
+
+    run(scenario())
+
+
+def test_workers_that_never_start_fail_what_waits() -> None:
+    async def scenario() -> None:
+        async with pool("no_such_engine") as made:
+            result = await submit(made).result()
+            assert isinstance(result, Failed)
+            assert result.reason.startswith("the planner's workers do not start: ")
+
+    run(scenario())
+
+
+def test_workers_run_side_by_side() -> None:
+    async def scenario() -> None:
+        async with pool(workers=2) as made:
+            stuck = submit(made, scripted_engine.HANG, limit_s=60)
+            assert isinstance(await submit(made).result(), Planned)
+            assert not stuck.done
+
+    run(scenario())
+
+
+def test_workers_give_way_and_are_bounded() -> None:
+    async def scenario() -> None:
+        async with pool() as made:
+            await warm(made)
+            (worker,) = children()
+            assert os.getpriority(os.PRIO_PROCESS, worker) == 19
+            assert os.sched_getscheduler(worker) == os.SCHED_IDLE
+            limits = Path(f"/proc/{worker}/limits").read_text()
+            (line,) = [line for line in limits.splitlines() if line.startswith("Max data size")]
+            assert line.split()[3] == str(MEMORY_BYTES)
+
+    run(scenario())
+
+
+def test_no_workers_is_not_allowed() -> None:
+    with pytest.raises(ValueError, match=r"^workers: holds 0; allowed is 1 or more$"):
+        SolverPool(workers=0, memory_bytes=MEMORY_BYTES)

@@ -1,0 +1,104 @@
+"""Shows that Plan answers its caller in time, with no job and nothing stored, and stops when nobody waits."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import grpc
+import pytest
+import scripted_engine
+from dip.digests import plan_digest
+from dip.planner.v1 import planner_pb2 as pb
+from serving import batch, children, is_refused, refusal, register, retry_delay, run, served, spec, stream, submit, take
+
+
+def request(script: int = 400, *, budget_ms: int = 300) -> pb.PlanRequest:
+    return pb.PlanRequest(job=spec(budget_ms=budget_ms), batch=batch(script))
+
+
+def test_plan_without_a_job() -> None:
+    async def scenario() -> None:
+        async with served() as stub:
+            plan = (await stub.Plan(request())).plan
+            assert plan.digest == plan_digest(plan, batch())
+            assert not (await stub.ListJobs(pb.ListJobsRequest())).jobs
+
+    run(scenario())
+
+
+def test_partition_in_the_request_is_kept() -> None:
+    async def scenario() -> None:
+        async with served() as stub:
+            asked = request()
+            asked.partition.CopyFrom(scripted_engine.even_partition(asked.job))
+            for chunk in asked.partition.chunks:
+                chunk.rank = 1 - chunk.rank
+            assert (await stub.Plan(asked)).plan.partition == asked.partition
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("script", "fallback"), [(scripted_engine.HANG_WITH_PLAN, False), (scripted_engine.HANG, True)]
+)
+def test_solver_that_hangs_is_bounded(script: int, fallback: bool) -> None:
+    async def scenario() -> None:
+        async with served() as stub:
+            plan = (await stub.Plan(request(script))).plan
+            assert plan.fallback == fallback
+
+    run(scenario(), limit_s=20)
+
+
+def test_deadline_bounds_the_search() -> None:
+    async def scenario() -> None:
+        async with served() as stub:
+            await stub.Plan(request())
+            plan = (await stub.Plan(request(scripted_engine.HANG_WITH_PLAN, budget_ms=50_000), timeout=2)).plan
+            assert plan.search.steps[-1].engine.startswith("interrupted: the solver did not stop within")
+
+    run(scenario(), limit_s=20)
+
+
+def test_caller_that_leaves_frees_the_worker() -> None:
+    async def scenario() -> None:
+        async with served() as stub:
+            await stub.Plan(request())
+            (worker,) = children()
+            call = stub.Plan(request(scripted_engine.HANG, budget_ms=50_000))
+            await asyncio.sleep(0.1)
+            began = time.monotonic()
+            call.cancel()
+            await stub.Plan(request())
+            assert time.monotonic() - began < 20
+            assert worker not in children()
+
+    run(scenario(), limit_s=40)
+
+
+def test_calls_and_jobs_take_turns() -> None:
+    async def scenario() -> None:
+        async with served() as stub:
+            await stub.RegisterJob(register())
+            for iteration in range(4):
+                await stub.SubmitBatch(submit(iteration, scripted_engine.HANG_WITH_PLAN))
+            await stub.Plan(request())
+            await is_refused(stub.GetPlan(pb.GetPlanRequest(job_id="job", iteration=3)), grpc.StatusCode.NOT_FOUND)
+            await take(stub.StreamSchedules(stream()), 4)
+
+    run(scenario())
+
+
+def test_too_many_calls_are_exhausted() -> None:
+    async def scenario() -> None:
+        async with served(max_queued_batches=1) as stub:
+            first = asyncio.ensure_future(stub.Plan(request(scripted_engine.HANG_WITH_PLAN)))
+            await asyncio.sleep(0.1)
+            error = await refusal(stub.Plan(request()))
+            assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert retry_delay(error) > 0
+            await first
+            await stub.Plan(request())
+
+    run(scenario())

@@ -1,0 +1,174 @@
+"""Shows how the planner starts, what it answers about itself, and that it drains cleanly."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import grpc
+import pytest
+import scripted_engine
+from dip.planner.v1 import planner_pb2 as pb
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from serving import (
+    FREE,
+    batch,
+    children,
+    client,
+    is_refused,
+    planner,
+    register,
+    run,
+    served,
+    spec,
+    stream,
+    submit,
+    take,
+)
+
+from planner_service.server.lifecycle import PlannerServer
+from planner_service.server.listening import ListenError
+from planner_service.settings import Settings
+
+SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+@pytest.mark.parametrize("service", ["", "dip.planner.v1.PlannerService"])
+def test_health_is_answered_on_both_addresses(service: str) -> None:
+    async def scenario() -> None:
+        async with planner() as server:
+            for address in (server.address, server.health_address):
+                async with grpc.aio.insecure_channel(address) as channel:
+                    request = health_pb2.HealthCheckRequest(service=service)
+                    assert (await health_pb2_grpc.HealthStub(channel).Check(request)).status == SERVING
+
+    run(scenario())
+
+
+def test_health_turns_before_the_planner_goes() -> None:
+    async def scenario() -> None:
+        async with planner() as server, grpc.aio.insecure_channel(server.health_address) as channel:
+            watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+            assert (await watch.read()).status == SERVING
+            await server.drain()
+            assert (await watch.read()).status == NOT_SERVING
+
+    run(scenario())
+
+
+def test_reflection_lists_the_service() -> None:
+    async def scenario() -> None:
+        async with planner() as server, grpc.aio.insecure_channel(server.address) as channel:
+            call = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo()
+            await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
+            listed = {service.name for service in (await call.read()).list_services_response.service}
+            assert {"dip.planner.v1.PlannerService", "grpc.health.v1.Health"} <= listed
+            call.cancel()
+
+    run(scenario())
+
+
+def test_draining_ends_streams_and_calls_with_unavailable() -> None:
+    async def scenario() -> None:
+        async with planner() as server, client(server) as stub:
+            await stub.RegisterJob(register())
+            idle = stub.StreamSchedules(stream())
+            await idle.initial_metadata()
+            await stub.SubmitBatch(submit(0))
+            await take(idle, 1)
+            planning = asyncio.ensure_future(
+                stub.Plan(pb.PlanRequest(job=spec(budget_ms=50_000), batch=batch(scripted_engine.HANG)))
+            )
+            await asyncio.sleep(0.1)
+            began = time.monotonic()
+            draining = asyncio.create_task(server.drain())
+            await is_refused(idle.read(), grpc.StatusCode.UNAVAILABLE)
+            await is_refused(planning, grpc.StatusCode.UNAVAILABLE)
+            await draining
+            assert time.monotonic() - began < 2
+            await is_refused(stub.ListJobs(pb.ListJobsRequest(), timeout=5), grpc.StatusCode.UNAVAILABLE)
+
+    run(scenario())
+
+
+def test_draining_during_a_partition_ends_the_registration() -> None:
+    async def scenario() -> None:
+        async with planner() as server, client(server) as stub:
+            request = register()
+            request.spec.model.modules[0].name = scripted_engine.HANG_PARTITION
+            request.spec.model.modules[1].inputs[0] = scripted_engine.HANG_PARTITION
+            registering = asyncio.ensure_future(stub.RegisterJob(request))
+            await asyncio.sleep(0.1)
+            await server.drain()
+            await is_refused(registering, grpc.StatusCode.UNAVAILABLE)
+
+    run(scenario())
+
+
+def test_workers_are_gone_after_draining() -> None:
+    async def scenario() -> None:
+        async with served(search_workers=2) as stub:
+            await stub.Plan(pb.PlanRequest(job=spec(), batch=batch()))
+            assert len(children()) == 2
+        while children():
+            await asyncio.sleep(0.01)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("setting", ["listen", "health_listen"])
+def test_port_in_use_names_the_setting_and_what_to_do(setting: str) -> None:
+    async def scenario() -> None:
+        async with planner() as other:
+            settings = Settings(**FREE | {setting: other.address})
+            with pytest.raises(ListenError) as caught:
+                await PlannerServer(settings).start()
+            assert str(caught.value) == (
+                f"cannot listen on {other.address}: another process listens there (another planner, perhaps); "
+                f"set DIP_{setting.upper()} to a free address, 127.0.0.1:0 takes any free port"
+            )
+
+    run(scenario())
+
+
+def test_unix_socket_serves_and_is_not_taken_away(tmp_path: object) -> None:
+    async def scenario() -> None:
+        address = f"unix://{tmp_path}/planner.sock"
+        async with served(listen=address) as stub:
+            await stub.RegisterJob(register())
+            with pytest.raises(ListenError, match="another process listens there"):
+                await PlannerServer(Settings(**FREE | {"listen": address})).start()
+            assert (await stub.ListJobs(pb.ListJobsRequest())).jobs
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("address", "why"),
+    [
+        ("unix:///no/such/directory/planner.sock", "there is no directory /no/such/directory"),
+        ("unix:///etc/hostname", "a file that is not a socket has this name"),
+        ("192.0.2.1:0", "annot assign requested address"),
+        ("no-such-host.invalid:0", "cannot listen on no-such-host.invalid:0: "),
+    ],
+)
+def test_other_addresses_that_cannot_be_had(address: str, why: str) -> None:
+    async def scenario() -> None:
+        with pytest.raises(ListenError) as caught:
+            await PlannerServer(Settings(**FREE | {"listen": address})).start()
+        assert why in str(caught.value)
+        assert "set DIP_LISTEN" in str(caught.value)
+
+    run(scenario())
+
+
+def test_proxy_in_the_environment_is_not_used_for_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "grpc_proxy", "https_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+
+    async def scenario() -> None:
+        async with served() as stub:
+            await stub.RegisterJob(register())
+
+    run(scenario())

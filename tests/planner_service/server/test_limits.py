@@ -1,0 +1,100 @@
+"""Shows that the largest pipelines fit the message limits, and that quiet connections live."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import cases
+import grpc
+from dip.planner.v1 import planner_pb2 as pb
+from serving import client, is_refused, planner, register, run, served, stream, submit, take
+
+from planner_service.server.channel_options import LEAST_PING_INTERVAL_MS
+
+RANKS = 16
+MICROBATCHES = 128
+UNLIMITED = ("grpc.max_receive_message_length", -1)
+
+
+def large() -> tuple[pb.RegisterJobRequest, pb.SubmitBatchRequest]:
+    modules = [cases.module("vision", 32), cases.module("language", 64, inputs=["vision"])]
+    spec = cases.job(modules, ranks=RANKS)
+    registration = pb.RegisterJobRequest(job_id="job", attempt=1, spec=spec)
+    microbatches = [
+        [{"vision": [64 + 8 * k for k in range(12)], "language": [1500 + j]}] * 2 for j in range(MICROBATCHES)
+    ]
+    return registration, pb.SubmitBatchRequest(job_id="job", attempt=1, batch=cases.batch(microbatches))
+
+
+def test_sixteen_ranks_and_128_microbatches_reach_clients_with_default_limits() -> None:
+    async def scenario() -> None:
+        async with (
+            planner(solve_grace_ms=60_000) as server,
+            client(server) as stub,
+            client(server, UNLIMITED) as reader,
+        ):
+            registration, submission = large()
+            await stub.RegisterJob(registration)
+            await stub.SubmitBatch(submission)
+            for rank in range(RANKS):
+                (response,) = await take(stub.StreamSchedules(stream(rank=rank)), 1)
+                assert response.ByteSize() < 4 * 2**20
+            answer = await reader.GetPlan(pb.GetPlanRequest(job_id="job"))
+            assert len(answer.plan.ranks) == RANKS
+            assert answer.request.batch == submission.batch
+            plan = (await reader.Plan(answer.request)).plan
+            assert [len(one.actions) for one in plan.ranks] == [len(one.actions) for one in answer.plan.ranks]
+
+    run(scenario(), limit_s=120)
+
+
+def test_event_loop_stays_free_while_big_plans_pass() -> None:
+    async def scenario() -> None:
+        async with planner(solve_grace_ms=60_000) as server, client(server) as stub:
+            registration, submission = large()
+            await stub.RegisterJob(registration)
+            lags: list[float] = []
+            watching = asyncio.create_task(_watch_lag(lags))
+            await stub.SubmitBatch(submission)
+            await asyncio.gather(*(take(stub.StreamSchedules(stream(rank=rank)), 1) for rank in range(RANKS)))
+            watching.cancel()
+            # This process also parses what sixteen clients receive; a blocking serialization alone takes longer.
+            assert sorted(lags)[int(0.9 * len(lags))] < 0.05
+
+    run(scenario(), limit_s=120)
+
+
+def test_request_above_the_limit_is_exhausted() -> None:
+    async def scenario() -> None:
+        async with served(max_message_bytes=4 * 2**20) as stub:
+            request = register()
+            request.job_id = "x" * (4 * 2**20)
+            await is_refused(stub.RegisterJob(request), grpc.StatusCode.RESOURCE_EXHAUSTED)
+
+    run(scenario())
+
+
+def test_pings_on_idle_streams_are_welcome() -> None:
+    """Five pings of a client that is near the limit; gRPC's default server ends the connection at the third."""
+
+    async def scenario() -> None:
+        pinging = (("grpc.keepalive_time_ms", LEAST_PING_INTERVAL_MS + 100), ("grpc.http2.max_pings_without_data", 0))
+        async with planner() as server, client(server, *pinging) as stub, client(server) as other:
+            await stub.RegisterJob(register())
+            call = stub.StreamSchedules(stream())
+            await call.initial_metadata()
+            reading = asyncio.ensure_future(call.read())
+            _, quiet = await asyncio.wait({reading}, timeout=5.5 * (LEAST_PING_INTERVAL_MS + 100) / 1000)
+            assert quiet == {reading}
+            await other.SubmitBatch(submit(0))
+            assert (await reading).iteration == 0
+
+    run(scenario())
+
+
+async def _watch_lag(lags: list[float]) -> None:
+    while True:
+        began = time.monotonic()
+        await asyncio.sleep(0.005)
+        lags.append(time.monotonic() - began - 0.005)

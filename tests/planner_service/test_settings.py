@@ -1,0 +1,62 @@
+"""Shows that settings need no configuration, take arguments before the environment, and explain what they refuse."""
+
+from __future__ import annotations
+
+import pytest
+
+from planner_service import settings
+from planner_service.settings import Settings, SettingsError, load_settings
+
+
+@pytest.fixture(autouse=True)
+def _empty_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in Settings.model_fields:
+        monkeypatch.delenv(f"DIP_{name.upper()}", raising=False)
+
+
+def test_defaults_serve_on_loopback_from_memory() -> None:
+    loaded = load_settings()
+    assert (loaded.listen, loaded.health_listen, loaded.store) == ("127.0.0.1:50061", "127.0.0.1:50062", "memory://")
+
+
+def test_every_setting_has_its_name_as_a_constant() -> None:
+    for name in Settings.model_fields:
+        assert getattr(settings, name.upper()) == f"DIP_{name.upper()}"
+
+
+def test_argument_comes_before_environment_before_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(settings.LISTEN, "127.0.0.1:1234")
+    monkeypatch.setenv(settings.SEARCH_WORKERS, "3")
+    loaded = load_settings(listen="127.0.0.1:4321", search_workers=None)
+    assert (loaded.listen, loaded.search_workers) == ("127.0.0.1:4321", 3)
+
+
+def test_empty_variable_means_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(settings.SEARCH_WORKERS, "")
+    assert load_settings().search_workers == 0
+
+
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1:0", "localhost:50061", "[::1]:50061", "0.0.0.0:65535", "unix:///tmp/planner.sock"]
+)
+def test_addresses_that_are_allowed(address: str) -> None:
+    assert load_settings(listen=address).listen == address
+
+
+@pytest.mark.parametrize(
+    "address", ["50061", "localhost", "127.0.0.1:65536", "::1:50061", "unix://", "http://a:1", "a:b"]
+)
+def test_addresses_that_are_not(address: str) -> None:
+    with pytest.raises(SettingsError, match=rf"^DIP_LISTEN: holds '{address}'; allowed are host:port"):
+        load_settings(listen=address)
+
+
+def test_every_bad_setting_gets_its_own_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(settings.SEARCH_WORKERS, "many")
+    monkeypatch.setenv(settings.STORE, "redis://somewhere")
+    monkeypatch.setenv(settings.KEPT_ITERATIONS, "0")
+    with pytest.raises(SettingsError) as caught:
+        load_settings()
+    lines = str(caught.value).splitlines()
+    assert sorted(line.split(":")[0] for line in lines) == ["DIP_KEPT_ITERATIONS", "DIP_SEARCH_WORKERS", "DIP_STORE"]
+    assert "DIP_STORE: holds 'redis://somewhere'; allowed is memory://" in lines
