@@ -11,10 +11,12 @@ from pipelines.processes import Workers
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+# As ranks do: more threads than idle cores make every small operation wait for the scheduler.
+torch.set_num_threads(1)
+
 
 @pytest.fixture(scope="session")
 def workers() -> Iterator[Workers]:
-    torch.set_num_threads(1)
     made = Workers(4)
     yield made
     made.close()

@@ -1,0 +1,153 @@
+"""Shows that the profiler's costs are valid, complete, told to all ranks, and of the right shape where it is known."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from dip.costs import LayerTable
+from dip.planner.v1 import planner_pb2 as pb
+from dip.validation import validate_job_spec
+from google.protobuf.json_format import Parse
+from pipelines import targets
+
+from trainer_agent.__main__ import main, parse_units
+from trainer_agent.errors import ProfileError
+from trainer_agent.profiler import profile_layers
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pipelines.processes import Workers
+
+
+def test_costs_are_valid_and_cover_every_run_at_every_size() -> None:
+    spec = profile_layers(targets.tiny(), repeats=2)
+    validate_job_spec(spec)
+    for module in spec.model.modules:
+        for run in module.layers:
+            assert [point.units for point in run.cost.points] == [16, 64]
+            assert all(point.forward_us > 0 for point in run.cost.points)
+            assert [strategy.name for strategy in run.cost.strategies] == ["recompute"]
+
+
+def test_a_frozen_module_costs_no_backward_and_keeps_nothing() -> None:
+    spec = profile_layers(targets.tiny(), repeats=1)
+    audio, language = spec.model.modules[1], spec.model.modules[2]
+    for point in audio.layers[0].cost.points:
+        assert (point.backward_input_us, point.backward_weight_us, point.activation_bytes) == (0, 0, 0)
+    for point in language.layers[0].cost.points:
+        assert min(point.backward_input_us, point.activation_bytes) > 0
+
+
+def test_a_frozen_module_after_a_trainable_one_has_an_input_gradient_and_no_weight_gradient() -> None:
+    target = targets.tiny()
+    spec = pb.JobSpec()
+    spec.CopyFrom(target.spec)
+    spec.model.modules[2].frozen = True
+    found = profile_layers(replace(target, spec=spec), repeats=1).model.modules[2].layers[0].cost.points[-1]
+    assert found.backward_input_us > 0
+    assert found.backward_weight_us == 0
+
+
+def test_recompute_keeps_the_input_alone_and_pays_another_forward() -> None:
+    spec = profile_layers(targets.tiny(), repeats=3)
+    cost = spec.model.modules[2].layers[0].cost
+    for stored, lean in zip(cost.points, cost.strategies[0].points, strict=True):
+        assert lean.activation_bytes == stored.units * 16 * 8
+        assert lean.activation_bytes < stored.activation_bytes == lean.split_activation_bytes
+        assert lean.backward_input_us >= stored.backward_input_us
+
+
+def test_sizes_follow_from_hand_offs_and_parameters_and_are_kept_where_given() -> None:
+    target = targets.tiny()
+    spec = profile_layers(target, repeats=1)
+    vision, audio, language = spec.model.modules
+    assert vision.output_bytes_per_unit == 8 * 8
+    assert vision.result_bytes_per_unit == 3 * 8 // 2
+    weights = sum(p.numel() * 8 for p in target.build_chunk(targets.INSIDE_AUDIO).layers.parameters())
+    assert audio.layers[0].static_bytes == weights
+    assert language.layers[0].static_bytes > 4 * weights
+    target.spec.model.modules[0].output_bytes_per_unit = 5
+    assert profile_layers(target, repeats=1).model.modules[0].output_bytes_per_unit == 5
+
+
+def test_attention_is_told_from_what_grows_with_the_sum() -> None:
+    """1,024 units take 5.2 ms as one instance and 2 ms as four: the costs say so, without having seen four."""
+    cost = profile_layers(targets.timed(), repeats=5).model.modules[0].layers[0].cost
+    table = LayerTable(cost)
+    one = table.at("store", 1024, 1024**2).forward_us
+    four = table.at("store", 1024, 4 * 256**2).forward_us
+    assert one >= 5200
+    assert four < 0.75 * one
+    assert all(point.forward_us > 0 for point in cost.points)
+
+
+def test_a_run_at_the_edge_is_measured_with_what_stands_around_it() -> None:
+    """The first layer of its own kind has enter, the last has the loss; both reach the factory's batch."""
+    target = targets.tiny()
+    spec = pb.JobSpec()
+    spec.CopyFrom(target.spec)
+    del spec.model.modules[2].layers[:]
+    for _ in range(4):
+        spec.model.modules[2].layers.add(count=1)
+    found = profile_layers(replace(target, spec=spec), repeats=1).model.modules[2].layers
+    assert [len(run.cost.points) for run in found] == [2, 2, 2, 2]
+
+
+@pytest.mark.parametrize("units", [(), (16, 16), (64, 16), (0, 16)])
+def test_units_that_are_not_ascending_are_refused(units: tuple[int, ...]) -> None:
+    with pytest.raises(ProfileError, match="must be ascending and above 0"):
+        profile_layers(replace(targets.tiny(), units=units))
+
+
+def test_a_layer_that_does_not_run_alone_is_named() -> None:
+    target = targets.tiny()
+    broken = {name: targets.MODEL.hand_offs()["vision"] for name in target.hand_offs}
+    with pytest.raises(ProfileError, match="layer 1 of language does not run on sizes"):
+        profile_layers(replace(target, hand_offs=broken), repeats=1)
+
+
+def test_the_command_writes_a_job_that_parses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "spec.json"
+    arguments = ["profile", "--build", "pipelines.targets:tiny", "--units", "8,16", "--repeats", "1", "-o", str(path)]
+    assert main(arguments) == 0
+    text = path.read_text()
+    validate_job_spec(Parse(text, pb.JobSpec()))
+    assert "forward_us" in json.dumps(json.loads(text))
+    assert "language, layers 0..3" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--build", "nowhere"], "must be package.module:factory"),
+        (["--build", "no.such.module:f"], "cannot import"),
+        (["--build", "pipelines.targets:missing"], "has no function"),
+        (["--build", "pipelines.targets:NOT_CALLABLE"], "has no function"),
+        (["--build", "pipelines.targets:returns_a_number"], "returned a int"),
+        (["--build", "pipelines.targets:tiny", "--units", "8,x"], "whole numbers"),
+        (["--build", "pipelines.targets:tiny", "--repeats", "0"], "repeats: 0"),
+        (["--build", "pipelines.targets:tiny", "--units", "8", "-o", "/nowhere/spec.json"], "cannot write"),
+    ],
+)
+def test_bad_input_is_answered_with_what_is_wrong(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["profile", *arguments]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_units_by_module_and_for_all() -> None:
+    assert parse_units(["64,256"]) == (64, 256)
+    assert parse_units(["vision=64", "language=8,16"]) == {"vision": (64,), "language": (8, 16)}
+    with pytest.raises(ProfileError, match="in all of them or in none"):
+        parse_units(["64", "vision=8"])
+
+
+def test_all_ranks_get_the_costs_that_the_first_measured(workers: Workers) -> None:
+    first, second = workers.run(targets.profile_here, 2)
+    assert first == second
+    validate_job_spec(pb.JobSpec.FromString(first))

@@ -1,0 +1,217 @@
+"""Times one layer of a user's module: forward, both gradients, what it keeps, and the same recomputed."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from trainer_agent.errors import ProfileError
+from trainer_agent.stages import GatheredResults, Instance, StageTask
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from trainer_agent.stages import Chunk, ChunkModule, ModuleHandOffs
+
+WARM_UP = 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerTimes:
+    """What one layer takes for instances of certain sizes, in microseconds and bytes.
+
+    Parameters
+    ----------
+    forward_us, backward_input_us, backward_weight_us
+        Medians. The weight half is what a whole backward takes beyond the input half.
+    activation_bytes
+        What the forward keeps for the backward, parameters not counted.
+    recompute_backward_input_us
+        The input half of a recomputed layer: its forward once more.
+    recompute_bytes
+        What a recomputed layer keeps: its input.
+    """
+
+    forward_us: float
+    backward_input_us: float
+    backward_weight_us: float
+    activation_bytes: int
+    recompute_backward_input_us: float
+    recompute_bytes: int
+
+
+class LayerTimer:
+    """Times the only layer of a chunk.
+
+    Parameters
+    ----------
+    module
+        A chunk of one layer.
+    chunk
+        What it is. Where it starts its module, ``enter`` belongs to the layer; where it ends it, ``leave`` or ``loss``
+        does; both only where there is a batch to call them with.
+    hand_offs
+        Of the chunk's module: the layer's input is drawn at random in the shape of ``output``.
+    inputs
+        Names of the modules that the module consumes.
+    make_batch
+        Called with a module's name and the sizes of some instances: a batch whose microbatch 0 has one sample with
+        one such instance for each size.
+    trains
+        Whether the module has a backward.
+    device
+        Where to time.
+    repeats
+        How many times each is measured.
+    """
+
+    def __init__(
+        self,
+        *,
+        module: ChunkModule,
+        chunk: Chunk,
+        hand_offs: ModuleHandOffs,
+        inputs: Sequence[str],
+        make_batch: Callable[[str, Sequence[int]], object] | None,
+        trains: bool,
+        device: torch.device,
+        repeats: int,
+    ) -> None:
+        self._module, self._chunk, self._hand_offs = module.to(device), chunk, hand_offs
+        self._inputs, self._make_batch, self._trains = tuple(inputs), make_batch, trains
+        self._device, self._repeats = device, repeats
+        self._parameters: list[torch.Tensor] = [
+            parameter for parameter in module.parameters() if parameter.requires_grad
+        ]
+
+    def measure(self, sizes: Sequence[int]) -> LayerTimes:
+        """Time the layer for instances of these sizes, processed together.
+
+        Raises
+        ------
+        ProfileError
+            The layer cannot be run alone on a random input.
+        """
+        task, x = self._task(sizes), self._input(sizes)
+        try:
+            with torch.set_grad_enabled(self._trains):
+                y = self._run(x, task, recompute=False)
+        except (RuntimeError, ValueError, TypeError, AttributeError, IndexError, KeyError) as error:
+            raise ProfileError(
+                f"layer {self._chunk.first_layer} of {self._chunk.module} does not run on sizes {list(sizes)} alone: "
+                f"{error}" + ("" if self._make_batch else "; does it need make_batch?")
+            ) from error
+        forward = self._median_us(lambda: self._run(x, task, recompute=False))
+        if not self._trains or not y.requires_grad:
+            return LayerTimes(
+                forward_us=forward,
+                backward_input_us=0.0,
+                backward_weight_us=0.0,
+                activation_bytes=0,
+                recompute_backward_input_us=0.0,
+                recompute_bytes=0,
+            )
+        inputs = [x] if self._reaches(y, x) else []
+        to_input = self._backward_us(task, x, inputs, recompute=False) if inputs else 0.0
+        whole = self._backward_us(task, x, inputs + self._parameters, recompute=False)
+        again = self._backward_us(task, x, inputs + self._parameters, recompute=True)
+        weight = max(0.0, whole - to_input) if self._parameters else 0.0
+        return LayerTimes(
+            forward_us=forward,
+            backward_input_us=to_input,
+            backward_weight_us=weight,
+            activation_bytes=self._kept_bytes(task, x, recompute=False),
+            recompute_backward_input_us=max(to_input, again - weight),
+            recompute_bytes=self._kept_bytes(task, x, recompute=True),
+        )
+
+    def _task(self, sizes: Sequence[int]) -> StageTask:
+        instances = tuple(Instance(sample, 0, units) for sample, units in enumerate(sizes))
+        return StageTask(
+            chunk=self._chunk,
+            batch=self._make_batch(self._chunk.module, sizes) if self._make_batch else None,
+            microbatch=0,
+            sub_microbatch=0,
+            instances=instances,
+            output_rows=self._hand_offs.output.rows_of(instances),
+            result_rows=self._hand_offs.handed_on.rows_of(instances),
+            training=True,
+        )
+
+    def _input(self, sizes: Sequence[int]) -> torch.Tensor:
+        """Draw the layer's input, always of the same values."""
+        output = self._hand_offs.output
+        rows = sum(output.rows(units) for units in sizes)
+        generator = torch.Generator().manual_seed(rows)
+        drawn = torch.randn(output.shape(rows), generator=generator).to(self._device, output.dtype)
+        return drawn.requires_grad_(self._trains)
+
+    def _run(self, x: torch.Tensor, task: StageTask, *, recompute: bool) -> torch.Tensor:
+        module, chunk = self._module, self._chunk
+        if chunk.is_first and self._make_batch:
+            x = module.enter(task, {name: GatheredResults({}) for name in self._inputs})
+        (layer,) = module.layers
+        y = checkpoint(layer, x, task, use_reentrant=False) if recompute else layer(x, task)
+        if self._make_batch and chunk.is_loss:
+            return module.loss(y, task)
+        return module.leave(y, task) if self._make_batch and chunk.is_last else y
+
+    def _reaches(self, y: torch.Tensor, x: torch.Tensor) -> bool:
+        (found,) = torch.autograd.grad(y, [x], torch.ones_like(y), allow_unused=True)
+        return found is not None
+
+    def _backward_us(
+        self, task: StageTask, x: torch.Tensor, wanted: Sequence[torch.Tensor], *, recompute: bool
+    ) -> float:
+        """Median time of the gradients of some tensors, each after a forward of its own."""
+        if not wanted:
+            return 0.0
+        y = [self._run(x, task, recompute=recompute)]
+
+        def backward() -> None:
+            torch.autograd.grad(y, list(wanted), [torch.ones_like(y[0])], allow_unused=True)
+
+        def forward() -> None:
+            y[0] = self._run(x, task, recompute=recompute)
+
+        return self._median_us(backward, before=forward)
+
+    def _median_us(self, call: Callable[[], object], before: Callable[[], object] | None = None) -> float:
+        taken = []
+        with torch.set_grad_enabled(self._trains):
+            for _ in range(WARM_UP + self._repeats):
+                if before is not None:
+                    before()
+                self._synchronize()
+                start = time.perf_counter_ns()
+                call()
+                self._synchronize()
+                taken.append((time.perf_counter_ns() - start) / 1000)
+        return max(statistics.median(taken[WARM_UP:]), 0.001)
+
+    def _synchronize(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
+    def _kept_bytes(self, task: StageTask, x: torch.Tensor, *, recompute: bool) -> int:
+        """Bytes that the graph of a forward holds, each storage once, parameters not counted."""
+        parameters = {parameter.untyped_storage().data_ptr() for parameter in self._module.parameters()}
+        kept: dict[int, int] = {}
+
+        def pack(tensor: torch.Tensor) -> torch.Tensor:
+            storage = tensor.untyped_storage()
+            if storage.data_ptr() not in parameters:
+                kept[storage.data_ptr()] = storage.nbytes()
+            return tensor
+
+        if recompute:
+            return x.untyped_storage().nbytes()
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            y = self._run(x, task, recompute=False)
+        del y
+        return sum(kept.values())

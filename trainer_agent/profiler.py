@@ -1,0 +1,268 @@
+"""Measures what a user's layers cost, for the job that is registered with the planner.
+
+A run of identical layers is measured on one of its layers, at several sizes. A second measurement, of several small
+instances together, tells the part that grows with the square of an instance (attention) from the part that grows with
+the sum. Where a run has a layer that neither starts nor ends its module, that one is measured, alone; else ``enter``,
+``leave`` or ``loss`` count as part of the layer, given ``make_batch``. A costly head is best declared as a layer of its
+own, in a run of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+import torch
+import torch.distributed as dist
+from dip.job import Job
+from dip.planner.v1 import planner_pb2 as pb
+from dip.validation import validate_job_spec
+
+from trainer_agent.compiling import RECOMPUTE
+from trainer_agent.errors import ProfileError
+from trainer_agent.layer_timing import LayerTimer
+from trainer_agent.stages import Chunk, build_and_check
+
+if TYPE_CHECKING:
+    from dip.job import LayerRun, Module
+
+    from trainer_agent.layer_timing import LayerTimes
+    from trainer_agent.mesh import Mesh
+    from trainer_agent.stages import BuildChunk, HandOff, ModuleHandOffs
+
+DEFAULT_UNITS = (64, 256, 1024)
+DEFAULT_REPEATS = 5
+# Weights, gradients, and the two moments of Adam.
+TRAINED_COPIES = 4
+# Of a measured time, what the squared part may be.
+LARGEST_ATTENTION_SHARE = 0.95
+
+MakeBatch: TypeAlias = Callable[[str, Sequence[int]], object]
+Units: TypeAlias = Sequence[int] | Mapping[str, Sequence[int]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileTarget:
+    """What there is to measure: what the factory given to ``python -m trainer_agent profile --build`` returns.
+
+    Parameters
+    ----------
+    spec
+        The job: modules with their inputs and the counts of their runs of layers, cluster, options. Costs in it are
+        replaced; sizes (``static_bytes``, ``output_bytes_per_unit``, ``result_bytes_per_unit``) are filled in where
+        they are 0.
+    build_chunk, hand_offs
+        As the `Executor` gets them.
+    make_batch
+        ``make_batch(module, sizes)`` returns a batch of the user's own whose microbatch 0 has one sample with one
+        instance of the module for each size. None: layers do not need ``task.batch``, and only layers are timed.
+    units
+        Sizes to measure at, for all modules or for each by name; ascending.
+    """
+
+    spec: pb.JobSpec
+    build_chunk: BuildChunk
+    hand_offs: Mapping[str, ModuleHandOffs]
+    make_batch: MakeBatch | None = None
+    units: Units = field(default=DEFAULT_UNITS)
+
+    def units_of(self, module: str) -> tuple[int, ...]:
+        """Return the sizes at which a module is measured.
+
+        Raises
+        ------
+        ProfileError
+            There are none, or they are not ascending whole numbers above 0.
+        """
+        units = self.units.get(module, ()) if isinstance(self.units, Mapping) else self.units
+        if not units or list(units) != sorted(set(units)) or units[0] < 1:
+            raise ProfileError(f"units of {module}: {list(units)}; must be ascending and above 0, at least one")
+        return tuple(units)
+
+
+def profile_layers(
+    target: ProfileTarget,
+    *,
+    mesh: Mesh | None = None,
+    device: torch.device | str = "cpu",
+    repeats: int = DEFAULT_REPEATS,
+    progress: Callable[[str], object] | None = None,
+) -> pb.JobSpec:
+    """Measure every run of layers and return the job with its costs.
+
+    Parameters
+    ----------
+    target
+        What to measure.
+    mesh
+        Where given, global rank 0 measures alone, on an otherwise idle machine, and tells the others: all processes
+        must register and run the same costs. Collective.
+    device
+        Where to measure.
+    repeats
+        Measurements of each figure; the median counts.
+    progress
+        Called with a line of text for each run of layers.
+
+    Raises
+    ------
+    ProfileError
+        A layer cannot be measured. On all processes.
+    dip.errors.InvalidRequestError
+        The job is not valid even with its costs.
+    """
+    if mesh is None:
+        return _measured(target, torch.device(device), repeats, progress)
+    told: list[bytes | str] = [""]
+    if dist.get_rank() == 0:
+        try:
+            told = [_measured(target, torch.device(device), repeats, progress).SerializeToString()]
+        except ProfileError as error:
+            told = [str(error)]
+    dist.broadcast_object_list(told, src=0, group=mesh.world)
+    if isinstance(told[0], str):
+        raise ProfileError(told[0])
+    return pb.JobSpec.FromString(told[0])
+
+
+def _measured(
+    target: ProfileTarget, device: torch.device, repeats: int, progress: Callable[[str], object] | None
+) -> pb.JobSpec:
+    if repeats < 1:
+        raise ProfileError(f"repeats: {repeats}; must be above 0")
+    spec = pb.JobSpec()
+    spec.CopyFrom(target.spec)
+    for module in spec.model.modules:
+        if module.name not in target.hand_offs:
+            raise ProfileError(f"hand_offs: no {module.name!r}; must name every module of the job")
+        for run in module.layers:
+            run.ClearField("cost")
+    # Known before anything is measured: who trains, and which layers a run has.
+    job = Job.from_spec(_with_unit_costs(spec))
+    for message, known in zip(spec.model.modules, job.modules, strict=True):
+        sizes, hand_offs = target.units_of(known.name), target.hand_offs[known.name]
+        message.output_bytes_per_unit = message.output_bytes_per_unit or _bytes_per_unit(hand_offs.output, sizes)
+        message.result_bytes_per_unit = message.result_bytes_per_unit or _bytes_per_unit(hand_offs.handed_on, sizes)
+        for run_message, layers in zip(message.layers, known.runs, strict=True):
+            timer, held = _timer(target, job, known, layers, device=device, repeats=repeats)
+            run_message.cost.CopyFrom(measure_cost(timer, sizes))
+            run_message.static_bytes = run_message.static_bytes or held * (1 if known.frozen else TRAINED_COPIES)
+            if progress is not None:
+                largest = run_message.cost.points[-1]
+                progress(
+                    f"{known.name}, layers {layers.start}..{layers.stop - 1}: {largest.forward_us:.0f} us forward, "
+                    f"{largest.backward_input_us + largest.backward_weight_us:.0f} us backward at {largest.units} units"
+                )
+    validate_job_spec(spec)
+    return spec
+
+
+def _timer(
+    target: ProfileTarget, job: Job, module: Module, run: LayerRun, *, device: torch.device, repeats: int
+) -> tuple[LayerTimer, int]:
+    """Build the layer that stands for a run; returns its timer and the bytes of its parameters."""
+    chunk = representative(module, run, is_loss=module.index == len(job.modules) - 1)
+    built = build_and_check(target.build_chunk, chunk)
+    if module.frozen:
+        built.requires_grad_(False)
+    timer = LayerTimer(
+        module=built,
+        chunk=chunk,
+        hand_offs=target.hand_offs[module.name],
+        inputs=[job.modules[index].name for index in module.inputs],
+        make_batch=target.make_batch,
+        trains=module.trains,
+        device=device,
+        repeats=repeats,
+    )
+    return timer, sum(parameter.numel() * parameter.element_size() for parameter in built.layers.parameters())
+
+
+def representative(module: Module, run: LayerRun, *, is_loss: bool) -> Chunk:
+    """Choose the layer of a run that is measured: one inside the module where there is one."""
+    inside = [layer for layer in range(run.start, run.stop) if 0 < layer < module.num_layers - 1]
+    layer = inside[0] if inside else run.start
+    last = layer == module.num_layers - 1
+    return Chunk(
+        module=module.name,
+        index=0,
+        rank=0,
+        first_layer=layer,
+        num_layers=1,
+        is_first=layer == 0,
+        is_last=last,
+        is_loss=last and is_loss,
+    )
+
+
+def measure_cost(timer: LayerTimer, sizes: Sequence[int]) -> pb.LayerCost:
+    """Measure one layer at several sizes.
+
+    The largest size is measured once more as instances of the smallest size: what that takes less, over the squares
+    that it has less, is the attention's coefficient, and the points are what is left of the times without it.
+    """
+    times = [timer.measure([units]) for units in sizes]
+    attention = _attention(timer, sizes, times)
+    cost = pb.LayerCost(attention=attention)
+    lean = cost.strategies.add(name=RECOMPUTE)
+    lean.attention.forward_us = attention.forward_us
+    lean.attention.backward_input_us = attention.backward_input_us + attention.forward_us
+    for units, taken in zip(sizes, times, strict=True):
+        square = units * units
+        point = cost.points.add(
+            units=units,
+            forward_us=taken.forward_us - attention.forward_us * square,
+            backward_input_us=taken.backward_input_us - attention.backward_input_us * square,
+            backward_weight_us=taken.backward_weight_us,
+            activation_bytes=taken.activation_bytes,
+        )
+        recomputed = taken.recompute_backward_input_us - lean.attention.backward_input_us * square
+        lean.points.add(
+            units=units,
+            forward_us=point.forward_us,
+            backward_input_us=max(point.backward_input_us, recomputed),
+            backward_weight_us=taken.backward_weight_us,
+            activation_bytes=taken.recompute_bytes,
+            split_activation_bytes=taken.activation_bytes,
+        )
+    return cost
+
+
+def _attention(timer: LayerTimer, sizes: Sequence[int], times: Sequence[LayerTimes]) -> pb.AttentionCost:
+    """Microseconds for each squared unit; 0 where the largest size is no multiple of the smallest."""
+    small, large = sizes[0], sizes[-1]
+    count = large // small
+    if count < 2 or large % small:
+        return pb.AttentionCost()
+    whole, parts = times[-1], timer.measure([small] * count)
+    squares = large * large - count * small * small
+
+    def slope(one: float, other: float, all_sizes: Sequence[float]) -> float:
+        """Never so much that it exceeds what was measured at some size."""
+        most = min(taken / units**2 for units, taken in zip(sizes, all_sizes, strict=True))
+        return min(max(0.0, one - other) / squares, LARGEST_ATTENTION_SHARE * most)
+
+    return pb.AttentionCost(
+        forward_us=slope(whole.forward_us, parts.forward_us, [t.forward_us for t in times]),
+        backward_input_us=slope(whole.backward_input_us, parts.backward_input_us, [t.backward_input_us for t in times]),
+    )
+
+
+def _bytes_per_unit(hand_off: HandOff, sizes: Sequence[int]) -> int:
+    """Bytes for each unit at the largest size, rounded up."""
+    num_bytes = hand_off.rows(sizes[-1]) * hand_off.dtype.itemsize
+    for size in hand_off.features:
+        num_bytes *= size
+    return -(-num_bytes // sizes[-1])
+
+
+def _with_unit_costs(spec: pb.JobSpec) -> pb.JobSpec:
+    """Return the job with made-up costs, valid but for them."""
+    made = pb.JobSpec()
+    made.CopyFrom(spec)
+    for module in made.model.modules:
+        for run in module.layers:
+            run.cost.points.add(units=1, forward_us=1.0)
+    validate_job_spec(made)
+    return made
