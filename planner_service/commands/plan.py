@@ -58,14 +58,22 @@ def _search(request: pb.PlanRequest) -> pb.Plan:
 
 
 def _fallback(request: pb.PlanRequest) -> pb.Plan:
-    from dip.fallback import fallback_plan
+    """Plan as trainers do alone: on the loaded partition, or else on the one that they make without a planner.
 
-    partition = request.partition
-    if not partition.chunks:
+    Where that one cannot fit, a planner's choice may.
+    """
+    from dip.fallback import fallback_plan
+    from dip.partition import default_partition
+
+    job, batch = request.job, request.batch
+    if request.partition.chunks:
+        return fallback_plan(job, request.partition, batch)
+    try:
+        return fallback_plan(job, default_partition(job, batch), batch)
+    except CannotFitError:
         from planner_service.planning import make_partition
 
-        partition = make_partition(request.job, request.batch)
-    return fallback_plan(request.job, partition, request.batch)
+        return fallback_plan(job, make_partition(job, batch), batch)
 
 
 def _int64(option: str, value: int, *, least: int) -> int:
