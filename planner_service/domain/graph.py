@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from dip.listing import groups_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dip.work import Way, Work
+    from dip.memory import Way
+    from dip.work import Work
     from numpy.typing import NDArray
 
     Ints = NDArray[np.int64]
@@ -90,7 +90,7 @@ def task_graph(work: Work, ways: Sequence[Way], *, split: bool = False) -> TaskG
     """
     n, job = work.num_cells, work.job
     rank = np.array([chunk.rank for chunk in work.cell_chunk], dtype=np.int64)
-    group = np.array(groups_of(work), dtype=np.int64)[np.array(work.cell_part, dtype=np.int64)]
+    group = np.array(work.groups, dtype=np.int64)[np.array(work.cell_part, dtype=np.int64)]
     back = np.array([work.has_backward(cell) for cell in range(n)], dtype=np.bool_)
     duration, kept, split_kept = _costs(work, ways, back, split=split)
     edges = work.edges

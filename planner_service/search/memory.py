@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from dip.listing import groups_of
 from dip.lowering import Phase
-from dip.memory import lean_way
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dip.lowering import Task
-    from dip.work import Way, Work
+    from dip.memory import Way
+    from dip.work import Work
 
 
 def num_lean(way: Way) -> int:
@@ -41,7 +40,7 @@ def restore(work: Work, orders: Sequence[Sequence[Task]], ways: Sequence[Way], r
         The new ways; every group still fits alone.
     """
     chosen = list(ways)
-    group = groups_of(work)
+    group = work.groups
     for rank, order in enumerate(orders):
         space = room[rank]
         if space is not None:
@@ -83,7 +82,7 @@ class _Rank:
             spare = min(int(self.slack[first:last].min()), self.group_room[of_group])
             held = self.work.cost(cell, self.ways[cell]).kept_bytes
             for fewer in range(num_lean(self.ways[cell])):
-                way = lean_way(self.work, cell, fewer)
+                way = self.work.lean_ways.way(self.work.cell_kind[cell], fewer)
                 more = self.work.cost(cell, way).kept_bytes - held
                 if more <= spare:
                     self.ways[cell] = way

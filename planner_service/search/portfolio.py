@@ -39,8 +39,8 @@ EXACT_TASKS = 240
 WINDOW_TASKS = 120
 """Tasks that move in one neighbourhood of CP-SAT."""
 
-EXACT_EFFORT, WINDOW_EFFORT = 2.0, 0.2
-"""What CP-SAT may spend on a whole instance and on a window, in its deterministic unit, about a second."""
+EXACT_EFFORT, WINDOW_EFFORT = 1.0, 0.05
+"""What CP-SAT may spend on a whole instance and on a window, in its own deterministic unit of time."""
 
 WALKS = 4
 """Starting points of the annealing."""

@@ -15,7 +15,8 @@ from planner_service.search.seeds import seed_guides
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from dip.work import Way, Work
+    from dip.memory import Way
+    from dip.work import Work
 
     from planner_service.domain.graph import TaskGraph
 

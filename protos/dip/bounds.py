@@ -33,15 +33,11 @@ class Fastest:
 
 def fastest_times(work: Work) -> list[Fastest]:
     """Least times of every cell."""
-    known: dict[tuple[int, int, int, int], Fastest] = {}
-    found = []
-    for cell, part_id in enumerate(work.cell_part):
-        chunk, part = work.cell_chunk[cell], work.parts[part_id]
-        key = chunk.module, chunk.index, part.units, part.squares
-        if key not in known:
-            known[key] = _fastest(work, cell)
-        found.append(known[key])
-    return found
+    known: dict[int, Fastest] = {}
+    for cell, kind in enumerate(work.cell_kind):
+        if kind not in known:
+            known[kind] = _fastest(work, cell)
+    return [known[kind] for kind in work.cell_kind]
 
 
 def _fastest(work: Work, cell: int) -> Fastest:

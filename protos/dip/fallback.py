@@ -8,22 +8,23 @@ samples.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from dip.bounds import chain_bound_us
 from dip.errors import CannotFitError
 from dip.job import Job
-from dip.listing import group_needs, groups_of, list_schedule
+from dip.listing import group_needs, list_schedule
 from dip.lowering import lower
-from dip.memory import lean_way, max_lean
 from dip.parts import group_parts
 from dip.work import Work, chunks_of, static_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dip.memory import Way
     from dip.planner.v1 import planner_pb2 as pb
-    from dip.work import Chunk, Part, Way
+    from dip.work import Chunk, Part
 
 
 def fallback_plan(spec: pb.JobSpec, partition: pb.Partition, batch: pb.Batch) -> pb.Plan:
@@ -83,8 +84,9 @@ def activation_room(job: Job, chunks: Sequence[Sequence[Chunk]]) -> list[int | N
 
 def leanest_ways(work: Work) -> list[Way]:
     """For each cell the way that keeps least."""
+    lean = work.lean_ways
     return [
-        lean_way(work, cell, max_lean(work, cell)) if work.has_backward(cell) else () for cell in range(work.num_cells)
+        lean.way(kind, lean.most(kind)) if work.has_backward(cell) else () for cell, kind in enumerate(work.cell_kind)
     ]
 
 
@@ -118,15 +120,15 @@ def groups_fit(work: Work, room: Sequence[int | None]) -> bool:
     """Whether every group of sub-microbatches fits alone with all its layers lean."""
     if all(space is None for space in room):
         return True
-    needs = group_needs(work, leanest_ways(work), groups_of(work))
+    needs = group_needs(work, leanest_ways(work))
     return all(space is None or need <= space for of_group in needs for need, space in zip(of_group, room, strict=True))
 
 
 def _too_large(work: Work, room: Sequence[int | None]) -> dict[int, set[int]]:
     """Samples, by microbatch, of the groups that do not fit alone; a group of one sample cannot be cut: an error."""
-    groups = groups_of(work)
+    groups = work.groups
     found: dict[int, set[int]] = {}
-    for group, needs in enumerate(group_needs(work, leanest_ways(work), groups)):
+    for group, needs in enumerate(group_needs(work, leanest_ways(work))):
         for rank, (need, space) in enumerate(zip(needs, room, strict=True)):
             if space is None or need <= space:
                 continue
@@ -152,7 +154,7 @@ def fitting_ways(work: Work, room: Sequence[int | None], in_flight: int) -> list
         How many groups each rank's room is divided among. Where even all layers lean do not allow that, they are all
         lean.
     """
-    groups = groups_of(work)
+    groups = work.groups
     ways: list[Way] = [()] * work.num_cells
     cells: dict[tuple[int, int], list[int]] = {}
     for cell, part in enumerate(work.cell_part):
@@ -166,14 +168,23 @@ def fitting_ways(work: Work, room: Sequence[int | None], in_flight: int) -> list
 
 
 def _slim(work: Work, cells: Sequence[int], target: int, ways: list[Way]) -> None:
-    """Make layers of these cells lean, a layer of each in turn, until they keep at most ``target`` bytes together."""
-    most = [max_lean(work, cell) for cell in cells]
-    held = sum(work.cost(cell, ways[cell]).kept_bytes for cell in cells)
-    for step in range(1, max(most) + 1):
-        for cell, limit in zip(cells, most, strict=True):
-            if held <= target:
-                return
-            if step <= limit:
-                held -= work.cost(cell, ways[cell]).kept_bytes
-                ways[cell] = lean_way(work, cell, step)
-                held += work.cost(cell, ways[cell]).kept_bytes
+    """Make as few layers of these cells lean as let them keep at most ``target`` bytes together.
+
+    All cells have as many lean layers, or one less from some cell on.
+    """
+    lean = work.lean_ways
+    most = [lean.most(work.cell_kind[cell]) for cell in cells]
+
+    def kept(number: int, cell: int, limit: int) -> int:
+        return work.cost(cell, lean.way(work.cell_kind[cell], min(number, limit))).kept_bytes
+
+    def total(number: int) -> int:
+        return sum(kept(number, cell, limit) for cell, limit in zip(cells, most, strict=True))
+
+    number = bisect_left(range(max(most)), -target, key=lambda many: -total(many))
+    held = total(number - 1) if number else 0
+    for cell, limit in zip(cells, most, strict=True):
+        fewer = number - 1 if number and held <= target else number
+        if fewer == number and number:
+            held += kept(number, cell, limit) - kept(number - 1, cell, limit)
+        ways[cell] = lean.way(work.cell_kind[cell], min(fewer, limit))

@@ -16,28 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dip.lowering import Task
-    from dip.work import Way, Work
+    from dip.memory import Way
+    from dip.work import Work
 
 
-def groups_of(work: Work) -> list[int]:
-    """For each sub-microbatch, its group: numbered in order of the first sub-microbatch of each."""
-    root = list(range(len(work.parts)))
-
-    def find(p: int) -> int:
-        while root[p] != p:
-            root[p] = root[root[p]]
-            p = root[p]
-        return p
-
-    for p, q, _ in work.links:
-        a, b = find(p), find(q)
-        root[max(a, b)] = min(a, b)
-    number: dict[int, int] = {}
-    return [number.setdefault(find(p), len(number)) for p in range(len(work.parts))]
-
-
-def group_needs(work: Work, ways: Sequence[Way], groups: Sequence[int]) -> list[list[int]]:
+def group_needs(work: Work, ways: Sequence[Way]) -> list[list[int]]:
     """Bytes that each group's activations take on each rank when all are held at once: [group][rank]."""
+    groups = work.groups
     needs = [[0] * work.job.ranks for _ in range(max(groups, default=-1) + 1)]
     for cell, part in enumerate(work.cell_part):
         if work.has_backward(cell):
@@ -101,10 +86,10 @@ class _Lister:
 
     def __init__(self, work: Work, ways: Sequence[Way]) -> None:
         self.work, self.ways = work, ways
-        self.groups = groups_of(work)
+        self.groups = work.groups
         static, job = work.static_bytes, work.job
         room = [job.memory_bytes[r] - static[r] if job.memory_bytes[r] else None for r in range(job.ranks)]
-        self.memory = _Memory(room, group_needs(work, ways, self.groups))
+        self.memory = _Memory(room, group_needs(work, ways))
         self.ready: list[dict[Task, int]] = [{} for _ in range(job.ranks)]
         self.free = [0] * job.ranks
         self.orders: list[list[Task]] = [[] for _ in range(job.ranks)]

@@ -19,7 +19,8 @@ from dip.planner.v1 import planner_pb2 as pb
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dip.work import Edge, Way, Work
+    from dip.memory import Way
+    from dip.work import Edge, Work
 
 
 class Phase(IntEnum):

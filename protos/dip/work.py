@@ -8,21 +8,20 @@ another's output, and where both train, its backward hands the gradient back alo
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from dip.costs import STORE, ZERO, duration_us, kept_bytes
+from dip.memory import LeanWays
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from dip.costs import Cost
     from dip.job import Job, Module
+    from dip.memory import Way
     from dip.planner.v1 import planner_pb2 as pb
-
-Way = tuple[tuple[str, int], ...]
-"""How a chunk's layers run: (strategy, number of layers) in layer order; empty means all of them store."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,6 +45,8 @@ class Part:
         Whose it is.
     samples, instances, sizes
         For each instance: its sample in the microbatch, its place among the sample's instances, its units.
+    units, squares
+        Sums of the units of all instances, and of their squares: what costs depend on.
     """
 
     module: int
@@ -53,16 +54,12 @@ class Part:
     samples: tuple[int, ...]
     instances: tuple[int, ...]
     sizes: tuple[int, ...]
+    units: int = field(init=False)
+    squares: int = field(init=False)
 
-    @property
-    def units(self) -> int:
-        """Units of all instances."""
-        return sum(self.sizes)
-
-    @property
-    def squares(self) -> int:
-        """Sum of the squared units of the instances: what attention costs grow with."""
-        return sum(size * size for size in self.sizes)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "units", sum(self.sizes))
+        object.__setattr__(self, "squares", sum(size * size for size in self.sizes))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,6 +82,15 @@ class CellCost:
     backward_weight_us: int
     kept_bytes: int
     split_kept_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kind:
+    """What cells of equal cost have in common: their chunk, and their instances' units and squared units."""
+
+    chunk: Chunk
+    units: int
+    squares: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,7 +144,18 @@ class Work:
             for chunk in self.chunks[part.module]:
                 self.cell_part.append(p)
                 self.cell_chunk.append(chunk)
-        self._costs: dict[tuple[int, int, int, int, Way], CellCost] = {}
+        # Cells of one chunk and of sub-microbatches of one size cost the same: they are of one kind.
+        self.cell_kind: list[int] = []
+        self.kinds: list[Kind] = []
+        numbers: dict[tuple[int, int, int, int], int] = {}
+        for p, chunk in zip(self.cell_part, self.cell_chunk, strict=True):
+            part = self.parts[p]
+            key = chunk.module, chunk.index, part.units, part.squares
+            if key not in numbers:
+                numbers[key] = len(self.kinds)
+                self.kinds.append(Kind(chunk=chunk, units=part.units, squares=part.squares))
+            self.cell_kind.append(numbers[key])
+        self._costs: dict[tuple[int, Way], CellCost] = {}
 
     @property
     def num_cells(self) -> int:
@@ -195,12 +212,35 @@ class Work:
 
     def cost(self, cell: int, way: Way = ()) -> CellCost:
         """What a cell costs when its layers run in the given way."""
-        chunk, part = self.cell_chunk[cell], self.parts[self.cell_part[cell]]
-        key = chunk.module, chunk.index, part.units, part.squares, way
+        key = self.cell_kind[cell], way
         found = self._costs.get(key)
         if found is None:
-            found = self._costs[key] = chunk_cost(self.job, chunk, units=part.units, squares=part.squares, way=way)
+            kind = self.kinds[key[0]]
+            found = chunk_cost(self.job, kind.chunk, units=kind.units, squares=kind.squares, way=way)
+            self._costs[key] = found
         return found
+
+    @cached_property
+    def lean_ways(self) -> LeanWays:
+        """Ways to run each kind of cell that keep less memory."""
+        return LeanWays(self.job, self.kinds)
+
+    @cached_property
+    def groups(self) -> list[int]:
+        """For each sub-microbatch the group of those that depend on each other; numbered by their first."""
+        root = list(range(len(self.parts)))
+
+        def find(p: int) -> int:
+            while root[p] != p:
+                root[p] = root[root[p]]
+                p = root[p]
+            return p
+
+        for p, q, _ in self.links:
+            a, b = find(p), find(q)
+            root[max(a, b)] = min(a, b)
+        number: dict[int, int] = {}
+        return [number.setdefault(find(p), len(number)) for p in range(len(self.parts))]
 
     @cached_property
     def static_bytes(self) -> list[int]:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from dip.job import Job
 from dip.lowering import Phase, Task, lower
+from dip.memory import Way
 from dip.parts import instances_of, make_part
 from dip.planner.v1 import planner_pb2 as pb
-from dip.work import Part, Way, Work, chunks_of
+from dip.work import Part, Work, chunks_of
 
 if TYPE_CHECKING:
     import random
