@@ -28,6 +28,7 @@ CANNOT_FIT = 10_007  # finds that the batch cannot fit
 DIE_ALWAYS = 10_008  # is killed, and so is its fallback
 WAIT_AT_GATE = 10_009  # waits until the test opens the FIFO that GATE names
 RAISE_WITH_PLAN = 10_010
+WAIT_AT_GATE_WITH_PLAN = 10_011
 
 GATE = "DIP_TEST_GATE"
 PARTITION_LOG = "DIP_TEST_PARTITION_LOG"
@@ -88,7 +89,9 @@ def make_plan(
                 hoard.append(bytearray(64 * 2**20))
         case 10_007:
             raise CannotFitError(rank=1, needed_bytes=20, available_bytes=10)
-        case 10_009:
+        case 10_009 | 10_011:
+            if script == WAIT_AT_GATE_WITH_PLAN:
+                on_plan(plan)
             with open(os.environ[GATE]) as gate:
                 gate.read()
         case 10_010:

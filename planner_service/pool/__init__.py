@@ -1,6 +1,6 @@
 """Solver processes beside the event loop: killable, bounded in time and memory, at idle priority."""
 
-from planner_service.pool.budgets import choose_budget_ms
+from planner_service.pool.budgets import budget_within_ms, choose_budget_ms, solve_limit_s
 from planner_service.pool.cores import default_workers, usable_cores
 from planner_service.pool.messages import PartitionTask, PlanTask, SplitPlan
 from planner_service.pool.pool import SolverPool
@@ -17,7 +17,9 @@ __all__ = [
     "Solve",
     "SolverPool",
     "SplitPlan",
+    "budget_within_ms",
     "choose_budget_ms",
     "default_workers",
+    "solve_limit_s",
     "usable_cores",
 ]

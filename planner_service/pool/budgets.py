@@ -38,3 +38,31 @@ def choose_budget_ms(makespans_us: Sequence[int], *, replicas: int, workers: int
     share = min(1.0, workers / max(1, replicas))
     budget_ms = int(statistics.median(makespans_us) * share / 2_000)
     return min(MOST_BUDGET_MS, max(LEAST_BUDGET_MS, budget_ms))
+
+
+def solve_limit_s(budget_ms: int, *, grace_ms: int, partition_is_kept: bool) -> float:
+    """Seconds after which a solve is killed.
+
+    Before the search, whose time the budget is, come sizes of sub-microbatches (a quarter of the budget at most) and,
+    where none is loaded, a partition (twice the budget at most); both may end a little late.
+
+    Parameters
+    ----------
+    budget_ms
+        Search time.
+    grace_ms
+        What all of it may overrun by, lowering and sending the plan included.
+    partition_is_kept
+        Whether the request brings a partition.
+    """
+    return (budget_ms * _solve_per_search(partition_is_kept) + grace_ms) / 1000
+
+
+def budget_within_ms(limit_s: float, *, grace_ms: int, partition_is_kept: bool) -> int:
+    """Search time of a solve that has `limit_s` for all of it, at least 1 ms; a short limit shortens the grace too."""
+    grace_s = min(grace_ms / 1000, limit_s / 4)
+    return max(1, int((limit_s - grace_s) * 1000 / _solve_per_search(partition_is_kept)))
+
+
+def _solve_per_search(partition_is_kept: bool) -> float:
+    return 1.5 if partition_is_kept else 3.5

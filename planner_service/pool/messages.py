@@ -88,9 +88,15 @@ class Found:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finished:
-    """The task's last word: a plan, or a partition's bytes, or why there cannot be one."""
+    """The task's last word.
 
-    result: SplitPlan | bytes | InvalidRequestError | CannotFitError
+    Parameters
+    ----------
+    result
+        A plan, None where that is the one found last, a partition's bytes, or why there cannot be one.
+    """
+
+    result: SplitPlan | bytes | InvalidRequestError | CannotFitError | None
 
 
 Message = Ready | Taken | Found | Finished

@@ -8,8 +8,10 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from dip.errors import CannotFitError, InvalidRequestError
+
 from planner_service.pool.messages import PlanTask, SplitPlan
-from planner_service.pool.process import WorkerLostError, WorkerProcess
+from planner_service.pool.process import WorkerLostError, WorkerProcess, describe_overrun
 from planner_service.pool.queue import SolveQueue
 from planner_service.pool.solve import Failed, Partitioned, Planned, Refused, Result, Solve
 
@@ -127,10 +129,14 @@ class SolverPool:
         def keep(plan: SplitPlan) -> None:
             solve.best = plan
 
+        def overdue() -> None:
+            if solve.best is not None:
+                self._save(solve, describe_overrun(solve.limit_s))
+
         solve.runs_on(worker.kill)
         solve.started_s = time.monotonic()
         try:
-            finished = await worker.run(solve.task, limit_s=solve.limit_s, keep=keep)
+            finished = await worker.run(solve.task, limit_s=solve.limit_s, keep=keep, overdue=overdue)
         except WorkerLostError as error:
             if not solve.done:
                 if error.blameless and solve.fresh_starts < _FRESH_STARTS:
@@ -164,10 +170,12 @@ def _elapsed_ms(solve: Solve) -> int:
 
 
 def _result(solve: Solve, finished: Finished) -> Result:
-    match finished.result:
+    match finished.result if finished.result is not None else solve.best:
         case SplitPlan() as plan:
             return Planned(plan=plan, elapsed_ms=_elapsed_ms(solve))
         case bytes() as partition:
             return Partitioned(partition=partition)
-        case error:
+        case InvalidRequestError() | CannotFitError() as error:
             return Refused(error=error)
+        case None:
+            return Failed(reason="the solver ended without a plan")

@@ -8,10 +8,12 @@ import os
 import pickle
 import socket
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from planner_service.pool.messages import HEADER, Finished, Found, Message, Ready, Taken, pack
+from planner_service.pool.starvation import starved_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +28,12 @@ _EXIT_LIMIT_S: Final = 1.0
 
 # Several threads of a numerical library would take the cores that the pool left to training.
 _ONE_THREAD: Final = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+
+
+MOST_EXTENSION: Final = 4
+"""Times its limit after which a worker is killed, however little it was let run."""
+
+_SHORTEST_EXTENSION_S: Final = 0.05
 
 
 class WorkerLostError(Exception):
@@ -89,31 +97,60 @@ class WorkerProcess:
             undo.pop_all()
         return worker
 
-    async def run(self, task: Task, *, limit_s: float, keep: Callable[[SplitPlan], None]) -> Finished:
-        """Have a task done, handing each plan found on the way to `keep`.
+    async def run(
+        self, task: Task, *, limit_s: float, keep: Callable[[SplitPlan], None], overdue: Callable[[], None]
+    ) -> Finished:
+        """Have a task done.
+
+        A worker that was not let run, because training needs the cores, is not stuck, and a new one would have to
+        start under the same conditions: time that it waited for a core extends the limit, up to `MOST_EXTENSION` times.
+
+        Parameters
+        ----------
+        limit_s
+            Wall clock after which the worker is killed.
+        keep
+            Called with each plan found on the way.
+        overdue
+            Called where the limit has passed and is extended.
 
         Raises
         ------
         WorkerLostError
-            Where the worker died or took longer than `limit_s`; it is killed then.
+            Where the worker died or took too long; it is killed then.
         """
+        began_s, starved_before_s = time.monotonic(), starved_s(self._process.pid)
+        talk = asyncio.create_task(self._talk(task, keep))
+        left_s = limit_s
+        try:
+            while left_s > 0:
+                done, _ = await asyncio.wait({talk}, timeout=left_s)
+                if done:
+                    return talk.result()
+                extended_s = limit_s + starved_s(self._process.pid) - starved_before_s
+                left_s = began_s + min(extended_s, MOST_EXTENSION * limit_s) - time.monotonic()
+                if left_s > 0:
+                    overdue()
+                    left_s = max(left_s, _SHORTEST_EXTENSION_S)
+        finally:
+            talk.cancel()
+        self.kill()
+        raise WorkerLostError(describe_overrun(limit_s))
+
+    async def _talk(self, task: Task, keep: Callable[[SplitPlan], None]) -> Finished:
         taken = False
         try:
-            async with asyncio.timeout(limit_s):
-                payload = pack(task)
-                self._writer.write(HEADER.pack(len(payload)) + payload)
-                await self._writer.drain()
-                while True:
-                    match await self._receive():
-                        case Taken():
-                            taken = True
-                        case Found(plan=plan):
-                            keep(plan)
-                        case Finished() as finished:
-                            return finished
-        except TimeoutError as error:
-            self.kill()
-            raise WorkerLostError(f"the solver did not stop within {limit_s:.1f} s") from error
+            payload = pack(task)
+            self._writer.write(HEADER.pack(len(payload)) + payload)
+            await self._writer.drain()
+            while True:
+                match await self._receive():
+                    case Taken():
+                        taken = True
+                    case Found(plan=plan):
+                        keep(plan)
+                    case Finished() as finished:
+                        return finished
         except (ConnectionError, asyncio.IncompleteReadError) as error:
             self.kill()
             raise WorkerLostError(await self._why_it_ended(), blameless=not taken) from error
@@ -151,6 +188,11 @@ class WorkerProcess:
             return "the solver's process closed its end"
         code = self.exited.result()
         return f"the solver's process ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}"
+
+
+def describe_overrun(limit_s: float) -> str:
+    """Why a solve was ended by the clock."""
+    return f"the solver did not stop within {limit_s:.1f} s"
 
 
 def _environment() -> dict[str, str]:

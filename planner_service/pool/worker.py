@@ -54,7 +54,7 @@ class Engine(Protocol):
         """Make the fixed schedule."""
 
 
-Answer = SplitPlan | bytes | InvalidRequestError | CannotFitError
+Answer = SplitPlan | bytes | InvalidRequestError | CannotFitError | None
 
 
 def main() -> None:
@@ -93,21 +93,28 @@ def _partition(engine: Engine, task: PartitionTask) -> bytes:
     return engine.make_partition(request.spec, batch, budget_ms=task.budget_ms).SerializeToString(deterministic=True)
 
 
-def _plan(engine: Engine, task: PlanTask, connection: socket.socket) -> SplitPlan:
+def _plan(engine: Engine, task: PlanTask, connection: socket.socket) -> SplitPlan | None:
     request = pb.PlanRequest.FromString(task.request)
+    if task.fallback:
+        return split_plan(request, _fallback(engine, request), task.iteration)
+    sent: pb.Plan | None = None
 
     def keep(plan: pb.Plan) -> None:
+        nonlocal sent
         send(connection, Found(plan=split_plan(request, plan, task.iteration)))
+        sent = plan
 
-    if task.fallback:
-        partition = request.partition
-        if not partition.chunks:
-            partition = engine.make_partition(request.job, request.batch, budget_ms=1)
-        plan = engine.fallback_plan(request.job, partition, request.batch)
-        plan.fallback = True
-    else:
-        plan = engine.make_plan(request, budget_ms=task.budget_ms, on_plan=keep)
-    return split_plan(request, plan, task.iteration)
+    plan = engine.make_plan(request, budget_ms=task.budget_ms, on_plan=keep)
+    return None if plan is sent else split_plan(request, plan, task.iteration)
+
+
+def _fallback(engine: Engine, request: pb.PlanRequest) -> pb.Plan:
+    partition = request.partition
+    if not partition.chunks:
+        partition = engine.make_partition(request.job, request.batch, budget_ms=1)
+    plan = engine.fallback_plan(request.job, partition, request.batch)
+    plan.fallback = True
+    return plan
 
 
 def _die_with(parent: int) -> None:

@@ -12,7 +12,17 @@ from dip.digests import batch_digest
 from dip.planner.v1 import planner_pb2 as pb
 from dip.validation import validate_submit_batch
 
-from planner_service.pool import Cancelled, Failed, Planned, PlanTask, Refused, Solve, SolverPool, choose_budget_ms
+from planner_service.pool import (
+    Cancelled,
+    Failed,
+    Planned,
+    PlanTask,
+    Refused,
+    Solve,
+    SolverPool,
+    choose_budget_ms,
+    solve_limit_s,
+)
 from planner_service.server import refusals
 from planner_service.server.marks import marked_answer
 from planner_service.store import AttemptOverError, BatchKey, Outcome, PlanStore, ReplicaKey, TooOldError
@@ -123,7 +133,7 @@ class Batches:
             PlanTask(request=request, budget_ms=budget_ms, iteration=key.iteration),
             lane=key.replica.job_id,
             order=(key.iteration, key.replica.replica),
-            limit_s=(budget_ms + self._grace_ms) / 1000,
+            limit_s=solve_limit_s(budget_ms, grace_ms=self._grace_ms, partition_is_kept=True),
         )
         num_ranks = job.spec.cluster.ranks
         task = asyncio.create_task(self._follow(key, solve, num_ranks))

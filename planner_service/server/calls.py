@@ -9,7 +9,17 @@ from dip.errors import InvalidRequestError
 from dip.planner.v1 import planner_pb2 as pb
 from dip.validation import validate_plan_request
 
-from planner_service.pool import Cancelled, Failed, Planned, PlanTask, Refused, SolverPool, choose_budget_ms
+from planner_service.pool import (
+    Cancelled,
+    Failed,
+    Planned,
+    PlanTask,
+    Refused,
+    SolverPool,
+    budget_within_ms,
+    solve_limit_s,
+)
+from planner_service.pool.budgets import FIRST_BUDGET_MS
 from planner_service.server import refusals
 from planner_service.server.marks import marked_answer
 
@@ -58,9 +68,9 @@ class PlanningCalls:
             self._calls -= 1
 
     async def _solve(self, request: pb.PlanRequest, context: Context) -> bytes:
-        budget_s, limit_s = self._times(request.job.options, remaining_s(context))
+        budget_ms, limit_s = self._times(request, remaining_s(context))
         solve = self._pool.submit(
-            PlanTask(request=request.SerializeToString(deterministic=True), budget_ms=int(budget_s * 1000)),
+            PlanTask(request=request.SerializeToString(deterministic=True), budget_ms=budget_ms),
             lane=_LANE,
             order=(),
             limit_s=limit_s,
@@ -82,19 +92,22 @@ class PlanningCalls:
         finally:
             solve.cancel()  # the caller may be gone
 
-    def _times(self, options: pb.PlannerOptions, remaining_s: float | None) -> tuple[float, float]:
-        """Seconds to search, and seconds until the worker is killed: within the caller's deadline, if it has one."""
+    def _times(self, request: pb.PlanRequest, remaining_s: float | None) -> tuple[int, float]:
+        """Milliseconds to search, seconds until the worker is killed: within the caller's deadline, if it has one."""
+        options = request.job.options
+        kept = bool(request.partition.chunks)
         if options.budget_ms > 0:
             budget_ms = min(options.budget_ms, self._max_budget_ms)
         elif options.max_evaluations > 0:
             budget_ms = self._max_budget_ms
         else:
-            budget_ms = choose_budget_ms((), replicas=1, workers=self._pool.workers)
-        budget_s, limit_s = budget_ms / 1000, (budget_ms + self._grace_ms) / 1000
+            budget_ms = FIRST_BUDGET_MS
+        limit_s = solve_limit_s(budget_ms, grace_ms=self._grace_ms, partition_is_kept=kept)
         if remaining_s is not None:
             limit_s = max(0.001, min(limit_s, remaining_s - _ANSWER_MARGIN_S))
-            budget_s = max(0.001, min(budget_s, 0.9 * limit_s))
-        return budget_s, limit_s
+            within_ms = budget_within_ms(limit_s, grace_ms=self._grace_ms, partition_is_kept=kept)
+            budget_ms = min(budget_ms, within_ms)
+        return budget_ms, limit_s
 
 
 def remaining_s(context: Context) -> float | None:

@@ -26,6 +26,7 @@ from planner_service.pool import (
     Refused,
     Solve,
     SolverPool,
+    process,
 )
 
 if TYPE_CHECKING:
@@ -130,6 +131,41 @@ def test_overrun_is_bounded_by_the_limit() -> None:
             began = time.monotonic()
             await submit(made, scripted_engine.HANG_WITH_PLAN).result()
             assert LIMIT_S <= time.monotonic() - began < LIMIT_S + 1
+
+    run(scenario())
+
+
+def test_worker_that_is_not_let_run_answers_in_time_and_is_not_replaced(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    fifo = tmp_path / "gate"
+    os.mkfifo(fifo)
+    monkeypatch.setenv(scripted_engine.GATE, str(fifo))
+    monkeypatch.setattr(process, "starved_s", lambda pid: time.monotonic())  # it waited all the time
+
+    async def scenario() -> None:
+        async with pool() as made:
+            await warm(made)
+            (worker,) = children()
+            result = await submit(made, scripted_engine.WAIT_AT_GATE_WITH_PLAN).result()
+            assert isinstance(result, Planned)
+            assert result.interrupted == f"the solver did not stop within {LIMIT_S} s"
+            await asyncio.to_thread(fifo.write_text, "go")
+            await warm(made)
+            assert children() == [worker]
+
+    run(scenario())
+
+
+def test_worker_that_is_not_let_run_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "starved_s", lambda pid: time.monotonic())
+
+    async def scenario() -> None:
+        async with pool() as made:
+            await warm(made)
+            (worker,) = children()
+            assert plan_of(await submit(made, scripted_engine.HANG, limit_s=0.2).result()).fallback
+            assert worker not in children()
 
     run(scenario())
 
