@@ -9,13 +9,16 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from planner_service.commands import check, plan, serve, workload
-from planner_service.commands.failure import CommandError
+from planner_service.commands.failure import BAD_INPUT, CommandError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 INTERRUPTED = 130
 PIPE_CLOSED = 141
+OWN_PACKAGES = ("dip", "planner_service")
+INSTALL_ALL = "pip install 'dip-planner[planner]'"
+"""What brings the packages that a node of trainers alone does without."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,6 +42,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except CommandError as error:
         print(f"dip {arguments.command}: {error}", file=sys.stderr)
         return error.exit_code
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] in OWN_PACKAGES:
+            raise
+        print(f"dip {arguments.command}: no {error.name} here; it comes with {INSTALL_ALL}", file=sys.stderr)
+        return BAD_INPUT
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:

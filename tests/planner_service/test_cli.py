@@ -6,10 +6,14 @@ import os
 import subprocess
 import sys
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 import pytest
 
 from planner_service.cli import INTERRUPTED, PIPE_CLOSED, main
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def run_python(code: str) -> str:
@@ -65,3 +69,19 @@ def test_an_interrupt_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("planner_service.commands.workload.write_text", interrupted)
     assert main(["workload", "vlm-s", "--microbatches", "1"]) == INTERRUPTED
+
+
+def test_without_the_planners_packages_it_says_what_to_install(tmp_path: Path) -> None:
+    request = str(tmp_path / "request.json")
+    assert main(["workload", "vlm-s", "--microbatches", "1", "-o", request]) == 0
+    # what an import finds on a node that only trains
+    code = f"""
+import sys
+sys.modules["numba"] = sys.modules["ortools"] = None
+from planner_service.cli import main
+sys.exit(main(["plan", {request!r}, "-o", "-"]))
+"""
+    ended = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.endswith("here; it comes with pip install 'dip-planner[planner]'\n")
+    assert len(ended.stderr.splitlines()) == 1
