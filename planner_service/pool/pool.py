@@ -56,6 +56,7 @@ class SolverPool:
         self._unfinished: set[Solve] = set()
         self._tenders: list[asyncio.Task[None]] = []
         self._failed_starts = 0
+        self._draining = False
 
     def start(self) -> None:
         """Spawn the workers, without waiting for them."""
@@ -63,21 +64,24 @@ class SolverPool:
 
     async def close(self) -> None:
         """Cancel every solve and kill every worker."""
-        self.cancel_all()
+        self.drain()
         for tender in self._tenders:
             tender.cancel()
         await asyncio.gather(*self._tenders, return_exceptions=True)
         self._tenders = []
-        self.cancel_all()
 
-    def cancel_all(self) -> None:
-        """Cancel every solve, waiting or running."""
+    def drain(self) -> None:
+        """Cancel every solve, waiting or running, and every one that is still submitted."""
+        self._draining = True
         for solve in list(self._unfinished):
             solve.cancel()
 
     def submit(self, task: Task, *, lane: str, order: tuple[int, ...], limit_s: float) -> Solve:
         """Queue a task; see `Solve` for the parameters."""
         solve = Solve(task, lane=lane, order=order, limit_s=limit_s)
+        if self._draining:
+            solve.cancel()
+            return solve
         self._unfinished.add(solve)
         solve.on_result(self._unfinished.discard)
         self._queue.put(solve)
@@ -88,7 +92,7 @@ class SolverPool:
         while True:
             try:
                 worker = await WorkerProcess.start(engine=self._engine, memory_bytes=self._memory_bytes)
-            except WorkerLostError as error:
+            except (WorkerLostError, OSError) as error:  # OSError: no process or descriptor to be had
                 await self._pause(error)
                 continue
             self._failed_starts = 0
@@ -100,7 +104,7 @@ class SolverPool:
             finally:
                 await worker.end()
 
-    async def _pause(self, error: WorkerLostError) -> None:
+    async def _pause(self, error: WorkerLostError | OSError) -> None:
         """Wait longer after each failed start; let no solve wait for workers that never come."""
         self._failed_starts += 1
         _log.error("worker does not start, attempt %d: %s", self._failed_starts, error)

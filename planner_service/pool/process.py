@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from planner_service.pool.messages import SplitPlan, Task
 
-START_LIMIT_S: Final = 120.0
+START_LIMIT_S: Final = 300.0
 """A worker compiles and imports for seconds, and for much longer at idle priority beside a busy training."""
 
 _READ_AHEAD_BYTES: Final = 2**20

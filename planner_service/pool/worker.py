@@ -42,6 +42,9 @@ _PR_SET_PDEATHSIG = 1
 class Engine(Protocol):
     """The names that a solving module has; see `planner_service.pool.engine`."""
 
+    def warm_up(self) -> None:
+        """Do once what the first solve would otherwise spend its time on."""
+
     def make_partition(self, spec: pb.JobSpec, batch: pb.Batch | None, *, budget_ms: int) -> pb.Partition:
         """Decide where every layer lives."""
 
@@ -71,6 +74,7 @@ def main() -> None:
     _give_way()
     _limit_memory(arguments.memory_bytes)
     engine = cast("Engine", importlib.import_module(arguments.engine))
+    engine.warm_up()
     with socket.socket(fileno=arguments.socket) as connection:
         send(connection, Ready())
         while (task := receive_task(connection)) is not None:

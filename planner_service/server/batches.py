@@ -112,7 +112,7 @@ class Batches:
 
     async def close(self) -> None:
         """Wait until nothing is on its way; the pool has cancelled all of it."""
-        await asyncio.gather(*(running.task for running in list(self._running.values())))
+        await asyncio.gather(*(running.task for running in list(self._running.values())), return_exceptions=True)
 
     def budget_ms(self, job: CurrentJob) -> int:
         """Search time of a job's next plan."""

@@ -47,7 +47,7 @@ class PlannerServicer:
         """Turn calls away, end streams with UNAVAILABLE and cancel every solve."""
         self._draining = True
         self._streams.drain()
-        self._pool.cancel_all()
+        self._pool.drain()
         await self._batches.close()
 
     async def register_job(self, request: pb.RegisterJobRequest, context: Context) -> pb.RegisterJobResponse:

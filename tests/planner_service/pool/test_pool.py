@@ -278,6 +278,31 @@ def test_workers_give_way_and_are_bounded() -> None:
     run(scenario())
 
 
+def test_no_solve_starts_once_the_pool_drains() -> None:
+    async def scenario() -> None:
+        async with pool() as made:
+            stuck = submit(made, scripted_engine.HANG, limit_s=60)
+            made.drain()
+            assert await stuck.result() == Cancelled()
+            assert await submit(made).result() == Cancelled()
+
+    run(scenario())
+
+
+def test_start_that_the_system_refuses_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def no_process(*arguments: object, **options: object) -> None:
+        monkeypatch.undo()
+        raise OSError(11, "no more processes")
+
+    monkeypatch.setattr(process.asyncio, "create_subprocess_exec", no_process)
+
+    async def scenario() -> None:
+        async with pool() as made:
+            await warm(made)
+
+    run(scenario())
+
+
 def test_no_workers_is_not_allowed() -> None:
     with pytest.raises(ValueError, match=r"^workers: holds 0; allowed is 1 or more$"):
         SolverPool(workers=0, memory_bytes=MEMORY_BYTES)
