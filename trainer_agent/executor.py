@@ -105,6 +105,7 @@ class Executor:
         self._transport = GroupTransport(self._mesh) if transport is None else transport
         self._transport.warm_up()
         self._pending: Outcome | None = None
+        self._steps = 0
         self._failed = False
 
     def parameters(self) -> Iterator[nn.Parameter]:
@@ -157,6 +158,7 @@ class Executor:
         )
         result = self._run(batch, taken, plan, program, weight)
         self._pending = result.outcome
+        self._steps += 1
         self._failed = False
         return result
 
@@ -186,7 +188,7 @@ class Executor:
 
     def _run(self, batch: object, taken: TakenPlan, plan: RankPlan, program: Program, weight: LossWeight) -> StepResult:
         """Run the actions, then what all ranks do together."""
-        run = _Run(self._runners, Mailbox(self._transport, taken.iteration), batch, program, weight)
+        run = _Run(self._runners, Mailbox(self._transport, self._steps), batch, program, weight)
         timeline = make_timeline(self._mesh.device)
         run.run(timeline)
         if program.training:

@@ -32,13 +32,13 @@ class Mailbox:
     ----------
     transport
         Carries parcels to and from other ranks.
-    iteration
-        The iteration.
+    number
+        How many steps the executor ran before: the same on all ranks, whatever their iterations are called.
     """
 
-    def __init__(self, transport: Transport, iteration: int) -> None:
+    def __init__(self, transport: Transport, number: int) -> None:
         self._transport = transport
-        self._iteration = iteration
+        self._number = number
         self._stored: dict[Parcel, _Stored] = {}
         self._incoming: dict[Parcel, Incoming] = {}
         self._outgoing: list[tuple[Outgoing, Parcel, _Stored]] = []
@@ -59,10 +59,10 @@ class Mailbox:
     def transfer(self, step: TransferStep) -> None:
         """Issue a transfer, without waiting for it."""
         if not step.sends:
-            self._incoming[step.parcel] = self._transport.receive(step, self._iteration)
+            self._incoming[step.parcel] = self._transport.receive(step, self._number)
             return
         stored = self._stored.pop(step.parcel)
-        self._outgoing.append((self._transport.send(stored.tensor, step, self._iteration), step.parcel, stored))
+        self._outgoing.append((self._transport.send(stored.tensor, step, self._number), step.parcel, stored))
         self._release()
 
     def _release(self) -> None:

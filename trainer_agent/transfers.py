@@ -5,7 +5,7 @@ sender at the end of the step. Every wait ends within the step timeout, with an 
 
 On gloo every transfer is two messages. The header says which transfer this is and how many bytes follow. Headers of an
 ordered pair of ranks travel first in, first out, under one tag; a payload's tag is drawn from its header. So a transfer
-that is out of order, left over from another iteration, or of another size is found before its bytes are looked at, and
+that is out of order, left over from another step, or of another size is found before its bytes are looked at, and
 never fills a buffer that was posted for another one (gloo ends the process where more arrives than was posted, and says
 nothing where less does). On NCCL there are no tags, and looking at a header would make the host wait for the device:
 the order of a plan is trusted there, and sizes are checked on the sender's side alone.
@@ -57,11 +57,11 @@ class Transport(Protocol):
     def warm_up(self) -> None:
         """Open the connections of all pairs of ranks; collective."""
 
-    def send(self, tensor: torch.Tensor, step: TransferStep, iteration: int) -> Outgoing:
-        """Issue a send."""
+    def send(self, tensor: torch.Tensor, step: TransferStep, number: int) -> Outgoing:
+        """Issue a send in the executor's step of this number."""
 
-    def receive(self, step: TransferStep, iteration: int) -> Incoming:
-        """Issue a receive."""
+    def receive(self, step: TransferStep, number: int) -> Incoming:
+        """Issue a receive in the executor's step of this number."""
 
 
 @contextmanager
@@ -116,17 +116,17 @@ class GroupTransport:
                         else:
                             mesh.pipeline.recv([token], peer, WARM_UP_TAG).wait(mesh.timeout)
 
-    def send(self, tensor: torch.Tensor, step: TransferStep, iteration: int) -> Outgoing:
+    def send(self, tensor: torch.Tensor, step: TransferStep, number: int) -> Outgoing:
         """Issue a send of a tensor that nobody writes to until it is sent."""
         messages = [(tensor.contiguous(), FIRST_PAYLOAD_TAG)]
         if self._headers:
-            header = _header(step, iteration)
+            header = _header(step, number)
             messages = [(header, HEADER_TAG), (messages[0][0], _payload_tag(header))]
         return _Sent(self._mesh, step, messages)
 
-    def receive(self, step: TransferStep, iteration: int) -> Incoming:
+    def receive(self, step: TransferStep, number: int) -> Incoming:
         """Issue a receive into a new tensor on the mesh's device."""
-        return _Awaited(self._mesh, step, _header(step, iteration) if self._headers else None)
+        return _Awaited(self._mesh, step, _header(step, number) if self._headers else None)
 
 
 class _Sent:
@@ -186,14 +186,14 @@ def _left(deadline: float, timeout: timedelta) -> timedelta:
     return min(timeout, type(timeout)(seconds=left))
 
 
-def _header(step: TransferStep, iteration: int) -> torch.Tensor:
-    """Say which transfer this is: iteration, direction, chunks, sub-microbatches, bytes of the payload."""
+def _header(step: TransferStep, number: int) -> torch.Tensor:
+    """Say which transfer this is: number of the step, direction, chunks, sub-microbatches, bytes of the payload."""
     parcel, num_bytes = step.parcel, step.dtype.itemsize
     for size in step.shape:
         num_bytes *= size
     return torch.tensor(
         [
-            iteration,
+            number,
             parcel.gradient,
             zlib.crc32(parcel.source.module.encode()),
             parcel.source.chunk,
@@ -213,8 +213,8 @@ def _payload_tag(header: torch.Tensor) -> int:
 
 
 def _described(header: torch.Tensor) -> str:
-    iteration, gradient, _, chunk, sub, _, to_chunk, to_sub, num_bytes = header.tolist()
+    number, gradient, _, chunk, sub, _, to_chunk, to_sub, num_bytes = header.tolist()
     return (
-        f"the {'gradient' if gradient else 'activation'} of iteration {iteration} from chunk {chunk}, "
+        f"the {'gradient' if gradient else 'activation'} of step {number} from chunk {chunk}, "
         f"sub-microbatch {sub}, to chunk {to_chunk}, sub-microbatch {to_sub}, {num_bytes} bytes,"
     )

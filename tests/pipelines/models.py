@@ -8,6 +8,7 @@ some rows.
 from __future__ import annotations
 
 import random
+import time
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,7 +42,7 @@ Sizes = Mapping[str, Sequence[int]]
 
 @dataclass(frozen=True, kw_only=True)
 class TinyModule:
-    """One module: its layers, widths, and how it treats what it consumes."""
+    """One module: its layers, widths, how it treats what it consumes, and what a layer takes at least."""
 
     name: str
     inputs: tuple[str, ...] = ()
@@ -52,6 +53,7 @@ class TinyModule:
     frozen: bool = False
     ignores_odd_samples: bool = False
     dropout: float = 0.0
+    sleep_s: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,8 +163,10 @@ class _Layer(nn.Module):
         self.down = nn.Linear(2 * spec.width, spec.width)
         self.mix = nn.Linear(spec.width, spec.width, bias=False)
         self.dropout = nn.Dropout(spec.dropout)
+        self.sleep_s = spec.sleep_s
 
     def forward(self, x: torch.Tensor, task: StageTask) -> torch.Tensor:
+        time.sleep(self.sleep_s)
         means = [rows.mean(0, keepdim=True).expand_as(rows) for rows in torch.split(x, list(task.output_rows))]
         return x + self.dropout(self.down(torch.tanh(self.up(x)))) + self.mix(torch.cat(means))
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from dip.job import Job
 from dip.lowering import Phase, Task, lower
-from dip.memory import Way
 from dip.parts import instances_of, make_part
 from dip.planner.v1 import planner_pb2 as pb
 from dip.work import Part, Work, chunks_of
@@ -16,6 +15,8 @@ from dip.work import Part, Work, chunks_of
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable
+
+    from dip.memory import Way
 
 
 def random_partition(draw: random.Random, spec: pb.JobSpec) -> pb.Partition:

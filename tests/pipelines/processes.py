@@ -52,12 +52,14 @@ def _serve(connection: Connection) -> None:
                 timeout=timedelta(seconds=60),
             )
             answer = function(*arguments)
-            dist.barrier()
         except BaseException as error:
             answer = Failure(type(error).__name__, str(error), traceback.format_exc())
-        if dist.is_initialized():
-            dist.destroy_process_group()
         connection.send(answer)
+        if dist.is_initialized():
+            # None takes its groups away under the others; some may be gone on purpose.
+            with contextlib.suppress(RuntimeError):
+                dist.barrier()
+            dist.destroy_process_group()
 
 
 class Workers:

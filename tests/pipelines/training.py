@@ -13,7 +13,7 @@ from trainer_agent.mesh import Mesh
 from trainer_agent.plans import RankPlan, TakenPlan
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from dip.planner.v1 import planner_pb2 as pb
 
@@ -24,17 +24,25 @@ WAITED_US = 7
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One iteration of one replica: its batch and the plan for it, if there is one."""
+    """One iteration of one replica: its batch and the plan for it, if there is one.
+
+    Ranks in ``other_plans`` and ``other_batches`` have another plan or batch than the rest.
+    """
 
     batch: TinyBatch
     plan: pb.Plan | None
+    other_plans: Mapping[int, pb.Plan | None] = field(default_factory=dict)
+    other_batches: Mapping[int, TinyBatch] = field(default_factory=dict)
+
+    def batch_of(self, rank: int) -> TinyBatch:
+        return self.other_batches.get(rank, self.batch)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """A training run.
 
-    ``steps`` has the steps of each replica for each iteration.
+    ``steps`` has the steps of each replica for each iteration; ranks in ``first_iterations`` count from there.
     """
 
     name: str
@@ -42,6 +50,7 @@ class Case:
     spec: pb.JobSpec
     partition: pb.Partition
     steps: list[list[Step]]
+    first_iterations: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def ranks(self) -> int:
@@ -88,12 +97,16 @@ class RankTrace(Trace):
     bubble_shares: list[float] = field(default_factory=list)
 
 
-def make_executor(
-    case: Case, mesh: Mesh, transport: Transport | None = None, plans: Sequence[pb.Plan | None] | None = None
-) -> tuple[Executor, PreparedPlans]:
+def make_executor(case: Case, mesh: Mesh, transport: Transport | None = None) -> tuple[Executor, PreparedPlans]:
     """Build an executor of this rank for a case."""
-    mine = [of_replica[mesh.replica].plan for of_replica in case.steps] if plans is None else plans
-    source = PreparedPlans(spec=case.spec, partition=case.partition, mesh=mesh, plans=mine)
+    steps = [of_replica[mesh.replica] for of_replica in case.steps]
+    source = PreparedPlans(
+        spec=case.spec,
+        partition=case.partition,
+        mesh=mesh,
+        plans=[step.other_plans.get(mesh.rank, step.plan) for step in steps],
+        first_iteration=case.first_iterations.get(mesh.rank, 0),
+    )
     executor = Executor(
         source,
         partial(TinyChunk, case.model),
@@ -111,7 +124,7 @@ def train(case: Case, mesh: Mesh) -> RankTrace:
     optimizer = make_optimizer(named)
     for of_replica in case.steps:
         step = of_replica[mesh.replica]
-        result = executor.step(step.batch)
+        result = executor.step(step.batch_of(mesh.rank))
         trace.note(result.loss, named)
         trace.fallbacks.append(result.fallback)
         trace.measured_us.append(result.measured_us)

@@ -1,0 +1,144 @@
+"""Transports that fail or delay by script, and what ranks of the fault tests run with them."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pipelines.training import make_executor
+
+from trainer_agent.errors import TrainerAgentError
+from trainer_agent.mesh import Mesh
+from trainer_agent.transfers import GroupTransport
+
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Callable
+
+    import torch
+    from pipelines.training import Case
+
+    from trainer_agent.program import TransferStep
+    from trainer_agent.transfers import Incoming, Outgoing
+
+
+@dataclass
+class ScriptedTransport:
+    """Calls ``script(number)`` before each transfer, numbered from 0 over sends and receives."""
+
+    inner: GroupTransport
+    script: Callable[[int], None]
+    number: int = 0
+
+    def warm_up(self) -> None:
+        self.inner.warm_up()
+
+    def _next(self) -> None:
+        self.script(self.number)
+        self.number += 1
+
+    def send(self, tensor: torch.Tensor, step: TransferStep, step_number: int) -> Outgoing:
+        self._next()
+        return self.inner.send(tensor, step, step_number)
+
+    def receive(self, step: TransferStep, step_number: int) -> Incoming:
+        self._next()
+        return self.inner.receive(step, step_number)
+
+
+@dataclass
+class _Late:
+    """A send that another thread issues later."""
+
+    issued: threading.Event = field(default_factory=threading.Event)
+    outgoing: list[Outgoing] = field(default_factory=list)
+
+    def done(self) -> bool:
+        return self.issued.is_set() and self.outgoing[0].done()
+
+    def wait(self) -> None:
+        self.issued.wait()
+        self.outgoing[0].wait()
+
+
+class DelayedTransport:
+    """Issues sends that ``is_late`` chooses after a delay, and those behind them in order."""
+
+    def __init__(self, inner: GroupTransport, is_late: Callable[[TransferStep], bool], delay_s: float) -> None:
+        self._inner, self._is_late, self._delay_s = inner, is_late, delay_s
+        self._queue: queue.SimpleQueue[tuple[Callable[[], Outgoing], _Late, float]] = queue.SimpleQueue()
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            issue, late, due = self._queue.get()
+            time.sleep(max(0.0, due - time.monotonic()))
+            late.outgoing.append(issue())
+            late.issued.set()
+
+    def warm_up(self) -> None:
+        self._inner.warm_up()
+
+    def send(self, tensor: torch.Tensor, step: TransferStep, step_number: int) -> Outgoing:
+        late, delay_s = _Late(), self._delay_s if self._is_late(step) else 0.0
+        self._queue.put((lambda: self._inner.send(tensor, step, step_number), late, time.monotonic() + delay_s))
+        return late
+
+    def receive(self, step: TransferStep, step_number: int) -> Incoming:
+        return self._inner.receive(step, step_number)
+
+
+@dataclass(frozen=True)
+class Raised:
+    """What a step raised on one rank, after how long, and what the next step raised."""
+
+    kind: str
+    message: str
+    after_s: float
+    afterwards: str
+
+
+def _outcome(case: Case, mesh: Mesh, transport: ScriptedTransport) -> Raised | None:
+    """Run a case until a step raises."""
+    executor, _ = make_executor(case, mesh, transport)
+    for of_replica in case.steps:
+        batch, start = of_replica[mesh.replica].batch_of(mesh.rank), time.monotonic()
+        try:
+            executor.step(batch)
+        except TrainerAgentError as error:
+            took = time.monotonic() - start
+            try:
+                executor.step(batch)
+            except TrainerAgentError as refusal:
+                return Raised(type(error).__name__, str(error), took, type(refusal).__name__)
+            return Raised(type(error).__name__, str(error), took, "")
+    return None
+
+
+def fail_at(case: Case, timeout_s: float, victim: int, transfer: int, how: signal.Signals) -> Raised | None:
+    """Run a case in which one rank gets a signal at its n-th transfer: SIGKILL ends it, SIGSTOP freezes it."""
+    mesh = Mesh.create(replicas=case.replicas, timeout_s=timeout_s)
+
+    def script(number: int) -> None:
+        if mesh.rank == victim and number == transfer:
+            os.kill(os.getpid(), how)
+
+    return _outcome(case, mesh, ScriptedTransport(GroupTransport(mesh), script))
+
+
+def measured_us(case: Case, delay_s: float) -> list[int]:
+    """Run a case with every activation late; returns what each step took."""
+    mesh = Mesh.create(timeout_s=60)
+    transport = DelayedTransport(GroupTransport(mesh), lambda step: not step.parcel.gradient, delay_s)
+    executor, _ = make_executor(case, mesh, transport)
+    return [executor.step(step.batch).measured_us for (step,) in case.steps]
+
+
+def refused(case: Case) -> Raised | None:
+    """Run a case until a step raises."""
+    mesh = Mesh.create(timeout_s=20)
+    return _outcome(case, mesh, ScriptedTransport(GroupTransport(mesh), lambda number: None))
