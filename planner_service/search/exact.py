@@ -183,6 +183,8 @@ class WindowModel:
         if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE) or solver.objective_value >= self.makespan:
             return ExactResult(start=None, bound_us=bound)
         start = self.incumbent.copy()
+        # A free task may now start after a later one did: what comes after the window has to stay behind it.
+        start[start >= self.first_us] += self.makespan
         for task, begin in self.begin.items():
             start[task] = solver.value(begin)
         return ExactResult(start=start, bound_us=bound)
