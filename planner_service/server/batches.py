@@ -167,6 +167,15 @@ class Batches:
             await self._store.settle(key, outcome)
         except (AttemptOverError, TooOldError) as error:
             _log.debug("outcome is dropped: %s", error)
+            return
+        if outcome.unplanned_reason:
+            _log.warning(
+                "unplanned job_id=%s replica=%d iteration=%d reason=%s",
+                key.replica.job_id,
+                key.replica.replica,
+                key.iteration,
+                outcome.unplanned_reason,
+            )
 
     def _remember(self, job_id: str, plan: SplitPlan) -> None:
         if not plan.fallback:

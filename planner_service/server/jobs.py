@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 PARTITION_BUDGET_MS: Final = 5_000
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,6 +111,7 @@ class Jobs:
         while not (job := await self.any_attempt(job_id)).record.closed:
             if await self._store.put_job(replace(job.record, closed=True)) is not None:
                 self._on_over(job_id)
+                _log.info("closed job_id=%s attempt=%d", job_id, job.record.attempt)
         self._specs.pop(job_id, None)
 
     async def statuses(self) -> list[pb.JobStatus]:
@@ -184,6 +188,8 @@ class Jobs:
             written = await self._store.put_job(record)
             if written is not None:
                 self._on_over(request.job_id)
+                superseded = before.attempt if before else None
+                _log.info("registered job_id=%s attempt=%d superseded=%s", written.job_id, written.attempt, superseded)
                 return written
 
     async def _check_room(self, job_id: str) -> None:

@@ -32,7 +32,7 @@ from planner_service.pool import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-MEMORY_BYTES = 2**30
+MEMORY_BYTES = 2**29
 LIMIT_S = 0.5
 
 
