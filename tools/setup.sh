@@ -127,9 +127,9 @@ explain_pip_failure() {
 }
 
 compile_kernels() {
-    [ -f planner_service/search/warmup.py ] || return 0
+    [ -f planner_service.warmup.py ] || return 0
     say "Compiling the search's kernels (numba keeps them, so that no first plan waits for a compiler)"
-    .venv/bin/python -m planner_service.search.warmup || die "the search's kernels did not compile; the message is above."
+    .venv/bin/python -m planner_service.warmup || die "the search's kernels did not compile; the message is above."
 }
 
 case $TORCH in

@@ -1,4 +1,4 @@
-"""Compiles the search's kernels into their cache: ``python -m planner_service.search.warmup``, part of the set-up."""
+"""Compiles the search's kernels into their cache: ``python -m planner_service.warmup``, part of the set-up."""
 
 from __future__ import annotations
 
