@@ -122,8 +122,11 @@ class Outbox:
                 else:
                     self._send_batch(*message)
             except PlannerCallError as error:
+                if not isinstance(message, pb.ReportExecutionRequest):
+                    self._put_back(message[0])
                 self._wait_out(error)
             else:
+                self._backoff.reset()
                 self._away = False
 
     def _next(self) -> tuple[int, pb.Batch] | pb.ReportExecutionRequest | None:
@@ -131,11 +134,10 @@ class Outbox:
         with self._changed:
             while not self._session.over:
                 while self._unsent:
-                    batch = self._batches.get(self._unsent[0])
-                    if batch is not None:
+                    iteration = self._unsent.popleft()
+                    if (batch := self._batches.get(iteration)) is not None:
                         self._idle = False
-                        return self._unsent[0], batch
-                    self._unsent.popleft()
+                        return iteration, batch
                 if self._reports:
                     self._idle = False
                     return self._reports.popleft()
@@ -154,8 +156,6 @@ class Outbox:
         except PlannerCallError as error:
             self._raise_if_to_be_sent_again(error)
             self._refused(iteration, error)
-        self._backoff.reset()
-        self._done(iteration)
 
     def _refused(self, iteration: int, error: PlannerCallError) -> None:
         if error.outage or error.code in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.OUT_OF_RANGE):
@@ -166,10 +166,10 @@ class Outbox:
     def _is_empty(self) -> bool:
         return self._idle and not self._unsent and not self._reports
 
-    def _done(self, iteration: int) -> None:
+    def _put_back(self, iteration: int) -> None:
         with self._changed:
-            if self._unsent and self._unsent[0] == iteration:
-                self._unsent.popleft()
+            if iteration not in self._unsent:
+                self._unsent.appendleft(iteration)
 
     def _send_report(self, report: pb.ReportExecutionRequest) -> None:
         try:

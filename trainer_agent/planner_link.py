@@ -72,7 +72,6 @@ class PlannerLink:
         self._submits = rank == 0
         self._closes_job = start.own_name and rank == 0 and replica == 0
         self._started = False
-        self._last_taken: int | None = None
 
     @property
     def reconnects(self) -> int:
@@ -110,10 +109,7 @@ class PlannerLink:
         """Take a plan, or the reason why there is none; raises what a background thread kept."""
         self._session.raise_failure()
         taken = self._window.take(iteration, wait_s)
-        # Kept for one iteration more: a rank behind this one may still need it from a planner that just came back.
-        if self._last_taken is not None:
-            self._outbox.forget(self._last_taken)
-        self._last_taken = iteration
+        self._outbox.forget(iteration)  # no rank of the replica is behind this one: all have voted on the one before
         return taken
 
     def report(self, report: pb.ReportExecutionRequest) -> None:

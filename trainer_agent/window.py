@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,13 +11,14 @@ from dip.digests import batch_digest, partition_digest, streamed_digest
 from trainer_agent.plans import RankPlan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from dip.planner.v1 import planner_pb2 as pb
 
 DEFAULT_CAPACITY = 16
-# After so many waits in a row that brought nothing, an iteration no longer waits until the planner is heard again.
-PATIENCE = 3
+# After so many iterations in a row without an answer, only every so many-th still waits, until one comes in time: a
+# planner that is always too slow costs training next to nothing.
+PATIENCE, PROBE_EVERY = 3, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,6 @@ class ScheduleWindow:
         What the rank has loaded; schedules for another one are refused.
     capacity
         How many answers may wait for iterations that are not expected yet.
-    clock
-        Seconds that only go forward.
     """
 
     def __init__(
@@ -66,14 +64,12 @@ class ScheduleWindow:
         ranks: int,
         partition: pb.Partition,
         capacity: int = DEFAULT_CAPACITY,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._rank = rank
         self._ranks = ranks
         self._partition = partition
         self._partition_digest = partition_digest(partition)
         self._capacity = capacity
-        self._clock = clock
         self._changed = threading.Condition()
         self._expected: dict[int, _Expected] = {}
         self._held: dict[int, _Arrived | Unplanned] = {}
@@ -120,10 +116,11 @@ class ScheduleWindow:
         """
         arrived = self._check(answer)
         with self._changed:
-            self._away, self._fruitless = "", 0
+            self._away = ""
             if not self._wanted(answer.iteration):
                 self._late += 1
             else:
+                self._fruitless = 0
                 self._changed.wait_for(lambda: self._closed or self._has_room(answer.iteration))
                 self._held[answer.iteration] = arrived
             self._changed.notify_all()
@@ -150,17 +147,14 @@ class ScheduleWindow:
         iteration
             One that is expected.
         wait_s
-            How long to wait for it. Not waited for where the planner is away, or where the last few waits brought
-            nothing.
+            How long to wait for it. Not waited for where the planner is away, and seldom where it is always too slow.
         """
         with self._changed:
-            deadline = self._clock() + wait_s
-            while iteration not in self._held and not self._away and self._fruitless < PATIENCE and not self._closed:
-                left_s = deadline - self._clock()
-                if left_s <= 0:
-                    self._fruitless += 1
-                    break
-                self._changed.wait(left_s)
+            if self._fruitless >= PATIENCE and self._fruitless % PROBE_EVERY:
+                wait_s = 0.0
+            answered = self._changed.wait_for(lambda: iteration in self._held or self._away or self._closed, wait_s)
+            if not answered:
+                self._fruitless += 1
             expected = self._expected.pop(iteration)
             arrived = self._held.pop(iteration, None)
             self._changed.notify_all()

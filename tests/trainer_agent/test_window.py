@@ -14,7 +14,7 @@ from dip.planner.v1 import planner_pb2 as pb
 from fake_planner import streamed
 
 from trainer_agent.plans import RankPlan
-from trainer_agent.window import PATIENCE, ScheduleWindow, Unplanned
+from trainer_agent.window import PATIENCE, PROBE_EVERY, ScheduleWindow, Unplanned
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,19 +26,8 @@ OTHER_BATCH = cases.batch(cases.documents(3))
 PLAN = fallback_plan(SPEC, PARTITION, BATCH)
 
 
-class HandClock:
-    """A clock that a wait of the window never moves: only `now_s` does."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
-def make_window(*, capacity: int = 16, clock: Callable[[], float] | None = None) -> ScheduleWindow:
-    clock = clock or HandClock()
-    return ScheduleWindow(rank=1, ranks=2, partition=PARTITION, capacity=capacity, clock=clock)
+def make_window(*, capacity: int = 16) -> ScheduleWindow:
+    return ScheduleWindow(rank=1, ranks=2, partition=PARTITION, capacity=capacity)
 
 
 def answer(iteration: int, *, rank: int = 1) -> pb.StreamSchedulesResponse:
@@ -192,30 +181,34 @@ def test_nothing_is_waited_for_while_the_planner_is_away_but_what_is_there_is_ta
     assert reason(window.take(1, wait_s=60.0)) == "away"
 
 
-class Counting:
-    """A clock that moves by one second with each look, and counts them."""
+def test_a_planner_that_is_always_too_slow_is_seldom_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    window = make_window()
+    waits_s: list[float] = []
+    monkeypatch.setattr(window._changed, "wait_for", lambda ready, timeout: waits_s.append(timeout) or bool(ready()))
+    for iteration in range(2 * PROBE_EVERY + 1):
+        window.expect(iteration, BATCH)
+        window.take(iteration, wait_s=0.5)
+        window.put(answer(iteration))
+    waited = [iteration for iteration, wait_s in enumerate(waits_s) if wait_s]
+    assert waited == [*range(PATIENCE), PROBE_EVERY, 2 * PROBE_EVERY]
+    assert window.late == 2 * PROBE_EVERY + 1
 
-    def __init__(self) -> None:
-        self.looks = 0
 
-    def __call__(self) -> float:
-        self.looks += 1
-        return float(self.looks)
-
-
-def test_after_some_fruitless_waits_nothing_is_waited_for_until_the_planner_is_heard() -> None:
-    clock = Counting()
-    window = make_window(clock=clock)
-    for iteration in range(PATIENCE + 3):
+def test_one_answer_in_time_restores_the_patience() -> None:
+    window = make_window()
+    for iteration in range(PATIENCE + 2):
         window.expect(iteration, BATCH)
     for iteration in range(PATIENCE):
-        window.take(iteration, wait_s=0.5)
-    looks = clock.looks
-    window.take(PATIENCE, wait_s=0.5)
-    assert clock.looks == looks + 1  # the deadline alone: it did not wait
-    window.put(answer(0))  # late, but a sign of life
-    window.take(PATIENCE + 1, wait_s=0.5)
-    assert clock.looks > looks + 2
+        window.take(iteration, wait_s=0.0)
+    window.put(answer(PATIENCE))
+    found: list[RankPlan | Unplanned] = []
+    thread = threading.Thread(target=lambda: found.append(window.take(PATIENCE + 1, wait_s=60.0)))
+    thread.start()
+    thread.join(0.05)
+    assert thread.is_alive()
+    window.put(answer(PATIENCE + 1))
+    thread.join(10.0)
+    assert isinstance(found[0], RankPlan)
 
 
 def test_a_reason_from_the_outbox_spares_the_wait() -> None:
