@@ -1,0 +1,178 @@
+"""Shows what a chunk keeps, recomputes and gives back, and that it notices what would give wrong gradients silently."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
+
+import pytest
+import torch
+from dip.job import Job
+from dip.planner.v1 import planner_pb2 as pb
+from pipelines.cases import random_batch
+from pipelines.models import TinyBatch, TinyChunk, TinyModel, TinyModule
+from pipelines.plans import random_plan
+
+from trainer_agent.backward import StageRunner
+from trainer_agent.compiling import Compiler
+from trainer_agent.errors import HandOffError, StageInterfaceError
+from trainer_agent.mailbox import Mailbox
+from trainer_agent.plans import RankPlan
+from trainer_agent.program import Cell, ComputeStep, Parcel
+from trainer_agent.setup import chunks_of_rank
+
+if TYPE_CHECKING:
+    from trainer_agent.program import CellPlan
+    from trainer_agent.transfers import Transport
+
+MODEL = TinyModel(modules=(TinyModule(name="language", layers=4, width=8, dropout=0.3),))
+BATCH = random_batch(random.Random(1), MODEL, 1)
+
+
+def runner_and_cell(
+    recompute: float, model: TinyModel = MODEL, chunk_class: type[TinyChunk] = TinyChunk
+) -> tuple[StageRunner, CellPlan]:
+    """The only chunk of a module, and its work on a microbatch that is one sub-microbatch."""
+    spec, partition = model.spec(1), pb.Partition()
+    partition.chunks.add(module="language", num_layers=4)
+    metadata, job = BATCH.metadata(), Job.from_spec(spec)
+    for seed in range(100):
+        plan = random_plan(random.Random(seed), spec, partition, metadata, recompute=recompute)
+        if len(plan.sub_microbatches) == 1:
+            break
+    compiler = Compiler(job=job, partition=partition, rank=0, hand_offs=model.hand_offs())
+    steps = compiler.compile(RankPlan.of(plan, metadata, rank=0, iteration=0)).steps
+    (chunk,) = chunks_of_rank(job, partition, 0)
+    runner = StageRunner(
+        chunk=chunk,
+        module=chunk_class(model, chunk),
+        hand_offs=model.hand_offs()["language"],
+        input_modules=(),
+        frozen=model.modules[0].frozen,
+    )
+    return runner, next(step.work for step in steps if isinstance(step, ComputeStep))
+
+
+def kept_bytes(runner: StageRunner, work: CellPlan) -> int:
+    """Bytes that a forward saves for its backward."""
+    saved: dict[int, int] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        runner.forward(work, [], BATCH, training=True)
+    return sum(saved.values())
+
+
+def test_recompute_gives_the_same_gradients_with_dropout() -> None:
+    found = []
+    for recompute in (0.0, 1.0):
+        runner, work = runner_and_cell(recompute)
+        assert set(work.ways) == {"recompute" if recompute else "store"}
+        torch.manual_seed(5)
+        loss = runner.forward(work, [], BATCH, training=True)
+        runner.backward(work, [], loss_scale=0.5)
+        found.append((loss, [parameter.grad for parameter in runner.module.parameters()]))
+    (loss, stored), (again, recomputed) = found
+    assert torch.equal(loss, again)
+    for one, other in zip(stored, recomputed, strict=True):
+        assert one is not None
+        assert other is not None
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=0)
+
+
+def test_recompute_keeps_less() -> None:
+    stored, recomputed = (kept_bytes(*runner_and_cell(share)) for share in (0.0, 1.0))
+    assert recomputed < stored / 3
+
+
+def test_the_loss_scale_reaches_every_gradient_and_zero_is_no_nan() -> None:
+    found = []
+    for scale in (1.0, 0.25, 0.0):
+        runner, work = runner_and_cell(0.0)
+        torch.manual_seed(5)
+        runner.forward(work, [], BATCH, training=True)
+        runner.backward(work, [], loss_scale=scale)
+        found.append([cast("torch.Tensor", parameter.grad) for parameter in runner.module.parameters()])
+    for one, quarter, nothing in zip(*found, strict=True):
+        torch.testing.assert_close(one * 0.25, quarter)
+        assert torch.equal(nothing, torch.zeros_like(nothing))
+
+
+def test_a_frozen_module_without_anything_trainable_before_it_keeps_nothing() -> None:
+    frozen = replace(MODEL, modules=(replace(MODEL.modules[0], frozen=True),))
+    runner, work = runner_and_cell(0.0, frozen)
+    assert not work.has_backward
+    assert not any(parameter.requires_grad for parameter in runner.module.parameters())
+    assert kept_bytes(runner, work) == 0
+
+
+class VectorLoss(TinyChunk):
+    """Forgot to sum."""
+
+    def loss(self, x: torch.Tensor, task: object) -> torch.Tensor:
+        return x.sum(1)
+
+
+def test_a_loss_that_is_no_scalar_is_refused() -> None:
+    runner, work = runner_and_cell(0.0, MODEL, VectorLoss)
+    with pytest.raises(
+        StageInterfaceError, match=r"loss returned \(\d+,\) of torch.float64; must be"
+    ):
+        runner.forward(work, [], BATCH, training=True)
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        (lambda x: x[1:], "hand-off declares"),
+        (lambda x: x.float(), "of torch.float32"),
+        (lambda x: x.unsqueeze(0), "found"),
+        (lambda x: None, "returned a NoneType"),
+    ],
+)
+def test_a_result_that_is_not_what_was_declared_never_leaves_its_rank(result: object, said: str) -> None:
+    class WrongResult(TinyChunk):
+        def leave(self, x: torch.Tensor, task: object) -> torch.Tensor:
+            return result(x)  # type: ignore[operator]
+
+        def loss(self, x: torch.Tensor, task: object) -> torch.Tensor:
+            raise AssertionError("not the last module")
+
+    runner, work = runner_and_cell(0.0, MODEL, WrongResult)
+    runner.chunk = replace(runner.chunk, is_loss=False)
+    with pytest.raises((HandOffError, StageInterfaceError), match=said) as caught:
+        runner.forward(work, [], BATCH, training=True)
+    assert "language" in str(caught.value)
+
+
+def test_a_parcel_that_was_written_to_is_noticed_when_it_is_taken() -> None:
+    mailbox = Mailbox(cast("Transport", None), 0)
+    parcel = Parcel(gradient=False, source=Cell("vision", 0, 1), target=Cell("language", 0, 2))
+    tensor = torch.zeros(3)
+    mailbox.put(parcel, tensor)
+    assert mailbox.take(parcel) is tensor
+    mailbox.put(parcel, tensor)
+    tensor.detach().add_(1)
+    with pytest.raises(StageInterfaceError, match=r"activation that vision\.0 on .* in place"):
+        mailbox.take(parcel)
+
+
+def test_batches_are_handed_to_the_module_as_the_user_made_them() -> None:
+    seen = []
+
+    class Looking(TinyChunk):
+        def enter(self, task: object, results: object) -> torch.Tensor:
+            seen.append(task)
+            return super().enter(task, results)  # type: ignore[arg-type]
+
+    runner, work = runner_and_cell(0.0, MODEL, Looking)
+    runner.forward(work, [], BATCH, training=False)
+    (task,) = seen
+    assert task.batch is BATCH
+    assert isinstance(task.batch, TinyBatch)
+    assert not task.training
+    assert task.samples == tuple(range(len(BATCH.microbatches[0])))
