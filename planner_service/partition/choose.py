@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING
 
 from dip.errors import CannotFitError
 from dip.fallback import activation_room, fitting_parts, groups_fit
-from dip.partition import batch_load, cut, layer_times_us, slots_of
+from dip.partition import batch_load, cut, slots_of
 from dip.parts import instances_of
 from dip.work import Work, chunks_of
 
+from planner_service.partition.estimate import Estimator
 from planner_service.search.quick import quick_schedule
 from planner_service.split.splitter import SplitTarget, Splitter
 
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
     from dip.job import Job
     from dip.planner.v1 import planner_pb2 as pb
-    from dip.work import Chunk, Part
+    from dip.work import Part
 
     from planner_service.search.quick import Candidate
     from planner_service.search.stopping import Stopping
@@ -39,8 +41,8 @@ PARTS = (1, 2, 4, 8)
 CHEAP = 0.02
 """A module with less than this share of the time is not cut finer than it must be."""
 
-ALLOWANCE = 6000
-"""Tasks above which a choice is not tried: its search would be slower than it is worth."""
+MOST_CHOICES = 2048
+"""Combinations that get an estimate: with many modules, all of them would take minutes before the first plan."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,6 +59,12 @@ class Choice:
 
     segments: tuple[int, ...]
     parts: tuple[int, ...]
+
+    def is_beside(self, other: Choice, scales: Sequence[Sequence[int]]) -> bool:
+        """Whether two choices differ by one step of one number."""
+        pairs = zip(self.segments + self.parts, other.segments + other.parts, scales, strict=True)
+        steps = [abs(scale.index(mine) - scale.index(theirs)) for mine, theirs, scale in pairs]
+        return sum(steps) == 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,56 +92,62 @@ class Chooser:
     def __init__(self, job: Job, batch: pb.Batch, stopping: Stopping, partition: pb.Partition | None = None) -> None:
         self.job, self.batch, self.stopping, self.partition = job, batch, stopping, partition
         self.loads = [batch_load(module, batch) for module in job.modules]
-        self.times = [sum(layer_times_us(m, load)) for m, load in zip(job.modules, self.loads, strict=True)]
+        self.estimator = Estimator(job, self.loads, forward_only=batch.forward_only)
         self.splitter = Splitter(job, batch)
         self._cuts: dict[tuple[int, ...], pb.Partition] = {}
 
     def choose(self) -> Chosen:
         """Best choice within the budget; the first that fits is always tried.
 
+        From the choice that the estimate likes best on, neighbours of the best one tried come first (one number a step
+        up or down), then the others as the estimate ranks them.
+
         Raises
         ------
         CannotFitError
             If no choice fits, from the finest cut between samples.
         """
-        best: Chosen | None = None
-        refused: CannotFitError | None = None
-        for choice in sorted(self._choices(), key=self.estimate_us):
-            if best and self.stopping.spent():
-                break
-            try:
-                found = self._try(choice, self._parts(choice), seeds=6)
-            except CannotFitError as error:
-                refused = error
-                continue
-            if found and (best is None or found.candidate.makespan_us < best.candidate.makespan_us):
-                best = found
-        return best or self._last_resort(refused)
+        ranked = {choice: place for place, choice in enumerate(sorted(self._choices(), key=self.estimate_us))}
+        best: tuple[Choice, Chosen] | None = None
+        while ranked and not (best and self.stopping.spent()):
+            near = [choice for choice in ranked if best and choice.is_beside(best[0], self._scales)]
+            choice = min(near or ranked, key=ranked.__getitem__)
+            del ranked[choice]
+            found = self._try(choice, best[1].candidate.depth if best else 0)
+            if found and (best is None or found.candidate.makespan_us < best[1].candidate.makespan_us):
+                best = choice, found
+        return self._refined(*best) if best else self._last_resort()
 
     def _choices(self) -> Iterator[Choice]:
         """All combinations worth an estimate."""
-        segments = [self._segments(m) for m in range(len(self.job.modules))]
-        parts = [self._numbers_of_parts(m) for m in range(len(self.job.modules))]
-        for of_segments in product(*segments) if self.partition is None else [tuple(1 for _ in segments)]:
-            for of_parts in product(*parts):
-                yield Choice(segments=of_segments, parts=of_parts)
+        num = len(self.job.modules)
+        for numbers in product(*self._scales):
+            yield Choice(segments=numbers[:num], parts=numbers[num:])
 
-    def _share(self, m: int) -> float:
-        return self.times[m] / max(1e-9, sum(self.times))
+    @cached_property
+    def _scales(self) -> tuple[Sequence[int], ...]:
+        """Numbers worth a try: of segments for each module, then of parts for each module."""
+        modules = range(len(self.job.modules))
+        segments = [self._segments(m) if self.partition is None else (1,) for m in modules]
+        scales = [*segments, *(self._numbers_of_parts(m) for m in modules)]
+        while math.prod(map(len, scales)) > MOST_CHOICES:
+            longest = max(range(len(scales)), key=lambda i: len(scales[i]))
+            scales[longest] = scales[longest][:-1]
+        return tuple(scales)
 
     def _segments(self, m: int) -> Sequence[int]:
         module, ranks = self.job.modules[m], self.job.ranks
         if m in self.job.segments:
             return (self.job.segments[m],)
-        if self._share(m) < CHEAP or module.num_layers < ranks:
-            return (1,) if self._share(m) > 0.5 / ranks else (1, 0)
+        if self.estimator.shares[m] < CHEAP or module.num_layers < ranks:
+            return (1,) if self.estimator.shares[m] > 0.5 / ranks else (1, 0)
         return [k for k in SEGMENTS if k * ranks <= module.num_layers]
 
     def _numbers_of_parts(self, m: int) -> Sequence[int]:
         module = self.job.modules[m]
         everything = (instances_of(mb, module, range(len(mb.samples))) for mb in self.batch.microbatches)
         most = max(map(len, everything), default=0)
-        if module.max_units or self._share(m) < CHEAP:
+        if module.max_units or self.estimator.shares[m] < CHEAP:
             return (1,)
         return [k for k in PARTS if k <= max(1, most)]
 
@@ -146,25 +160,14 @@ class Chooser:
         return SplitTarget(units=tuple(units))
 
     def estimate_us(self, choice: Choice) -> float:
-        """Load of a rank plus a ramp over all ranks at each end, of tasks of mean size: a guess that orders choices."""
-        job, total, ramp, tasks = self.job, 0.0, 0.0, 0
-        for m, (module, load) in enumerate(zip(job.modules, self.loads, strict=True)):
-            largest = max(size for size, _, _ in load.sizes)
-            goal = module.max_units or largest / choice.parts[m]
-            time, count = 0.0, 0
-            for units, squares, many in load.sizes:
-                k = max(1, math.ceil(units / goal))
-                one = type(load)(sizes=((math.ceil(units / k), math.ceil(squares / k), 1),))
-                time += many * k * sum(layer_times_us(module, one))
-                count += many * k
-            chunks = max(1, min(choice.segments[m] * job.ranks, module.num_layers))
-            if self.partition is not None:
-                chunks = max(1, sum(chunk.module == module.name for chunk in self.partition.chunks))
-            total += time
-            ramp += time / chunks / max(1, count) * self._share(m)
-            tasks += 2 * count * chunks
-        work = sum(job.speed)
-        return total / work * (1.0 + 0.02 * max(0.0, tasks / ALLOWANCE - 1.0)) + ramp * (job.ranks - 1)
+        """Guess of a choice's makespan."""
+        return self.estimator.makespan_us(self._num_chunks(choice), choice.parts)
+
+    def _num_chunks(self, choice: Choice) -> list[int]:
+        if self.partition is not None:
+            return [sum(chunk.module == module.name for chunk in self.partition.chunks) for module in self.job.modules]
+        pairs = zip(self.job.modules, choice.segments, strict=True)
+        return [max(1, min(k * self.job.ranks, module.num_layers)) for module, k in pairs]
 
     def _parts(self, choice: Choice) -> list[Part]:
         return self.splitter.split(self.target(choice))
@@ -178,30 +181,51 @@ class Chooser:
             self._cuts[choice.segments] = cut(self.job, self.loads, slots)
         return self._cuts[choice.segments]
 
-    def _try(self, choice: Choice, parts: list[Part], *, seeds: int) -> Chosen | None:
-        """Schedule a choice quickly; None where its sub-microbatches do not fit alone."""
-        partition = self._cut(choice)
-        chunks = chunks_of(self.job, partition)
-        room = activation_room(self.job, chunks)
-        work = Work(job=self.job, forward_only=self.batch.forward_only, chunks=chunks, parts=parts)
-        if not groups_fit(work, room):
+    def _try(self, choice: Choice, depth: int) -> Chosen | None:
+        """Schedule a choice quickly, recompute as for ``depth`` groups in flight; None where it does not fit."""
+        work = self._work(choice, self._parts(choice))
+        if work is None:
             return None
-        candidate, tried = quick_schedule(work, seeds=seeds)
+        candidate, tried = quick_schedule(work, seeds=2, depths=self._depths(depth))
         self.stopping.count(tried)
-        return Chosen(partition=partition, target=self.target(choice), candidate=candidate)
+        return Chosen(partition=self._cut(choice), target=self.target(choice), candidate=candidate)
 
-    def _last_resort(self, refused: CannotFitError | None) -> Chosen:
+    def _depths(self, depth: int) -> Sequence[int]:
+        """What to try first: a few depths at the start, later the best one known and its neighbours."""
+        ranks = self.job.ranks
+        return (depth, max(1, depth * 2 // 3), depth * 3 // 2) if depth else (2 * ranks, ranks, 4 * ranks)
+
+    def _work(self, choice: Choice, parts: list[Part]) -> Work | None:
+        """Stage tasks of a choice; None where its layers, or its sub-microbatches alone, do not fit."""
+        chunks = chunks_of(self.job, self._cut(choice))
+        work = Work(job=self.job, forward_only=self.batch.forward_only, chunks=chunks, parts=parts)
+        try:
+            return work if groups_fit(work, activation_room(self.job, chunks)) else None
+        except CannotFitError:
+            return None
+
+    def _refined(self, choice: Choice, found: Chosen) -> Chosen:
+        """Schedule the best choice with more seeds and more amounts of recompute."""
+        candidate, tried = quick_schedule(found.candidate.work, seeds=6)
+        self.stopping.count(tried)
+        better = candidate if candidate.makespan_us < found.candidate.makespan_us else found.candidate
+        return Chosen(partition=self._cut(choice), target=found.target, candidate=better)
+
+    def _last_resort(self) -> Chosen:
         """Whole microbatches, cut between samples as far as memory asks for."""
+        refused: CannotFitError | None = None
         for choice in sorted(self._choices(), key=self.estimate_us):
             try:
-                chunks: list[list[Chunk]] = chunks_of(self.job, self._cut(choice))
-                room = activation_room(self.job, chunks)
-                found = self._try(choice, fitting_parts(self.job, self.batch, chunks, room), seeds=6)
+                chunks = chunks_of(self.job, self._cut(choice))
+                parts = fitting_parts(self.job, self.batch, chunks, activation_room(self.job, chunks))
             except CannotFitError as error:
                 refused = refused if refused and refused.needed_bytes <= error.needed_bytes else error
                 continue
-            if found:
-                return found
+            work = self._work(choice, parts)
+            if work:
+                candidate, tried = quick_schedule(work, seeds=6)
+                self.stopping.count(tried)
+                return Chosen(partition=self._cut(choice), target=self.target(choice), candidate=candidate)
         if refused is None:
             raise RuntimeError("no choice fits, and none says why")
         raise refused

@@ -31,6 +31,8 @@ class Candidate:
         The stage tasks.
     ways
         For each cell, how its layers run.
+    depth
+        Number of groups in flight that the ways were made for; 0 where memory is not limited.
     graph
         The same as arrays.
     guide
@@ -43,6 +45,7 @@ class Candidate:
 
     work: Work
     ways: Sequence[Way]
+    depth: int
     graph: TaskGraph
     guide: Guide
     decoded: Decoded
@@ -64,7 +67,7 @@ def quick_schedule(work: Work, *, seeds: int, depths: Sequence[int] | None = Non
     seeds
         How many seeds to decode for each amount.
     depths
-        Numbers of groups that memory is divided among; None: all that are worth a try.
+        Numbers of groups that memory is divided among; by default all that are worth a try.
 
     Returns
     -------
@@ -73,28 +76,34 @@ def quick_schedule(work: Work, *, seeds: int, depths: Sequence[int] | None = Non
     """
     best: Candidate | None = None
     tried = 0
-    for ways in ways_to_try(work, depths):
+    for depth, ways in ways_to_try(work, depths or all_depths(work.job.ranks)):
         graph = task_graph(work, ways)
         for name, guide in islice(seed_guides(graph), seeds):
             found = decode(graph, guide)
             tried += 1
             if best is None or found.makespan_us < best.makespan_us:
-                best = Candidate(work=work, ways=ways, graph=graph, guide=guide, decoded=found, engine=f"list: {name}")
+                best = Candidate(
+                    work=work, ways=ways, depth=depth, graph=graph, guide=guide, decoded=found, engine=f"list: {name}"
+                )
     if best is None or best.makespan_us >= NEVER:
         raise RuntimeError("the decoder got stuck although every group fits alone")
     return best, tried
 
 
-def ways_to_try(work: Work, depths: Sequence[int] | None = None) -> Iterator[list[Way]]:
+def all_depths(ranks: int) -> tuple[int, ...]:
+    """Numbers of groups in flight that are worth a try: around two a rank."""
+    return tuple(max(1, ranks * eighths // 8) for eighths in (16, 8, 24, 12, 4, 32, 6, 48))
+
+
+def ways_to_try(work: Work, depths: Sequence[int]) -> Iterator[tuple[int, list[Way]]]:
     """Ways of all cells for several numbers of groups in flight; all store where nothing is limited."""
     room = activation_room(work.job, work.chunks)
     if work.forward_only or all(space is None for space in room):
-        yield [()] * work.num_cells
+        yield 0, [()] * work.num_cells
         return
     seen: list[list[Way]] = []
-    ranks = work.job.ranks
-    for depth in depths or (ranks, ranks // 2, 2 * ranks, 3 * ranks // 4, 3 * ranks // 2, ranks // 4, 1):
-        ways = fitting_ways(work, room, max(1, depth))
+    for depth in depths:
+        ways = fitting_ways(work, room, depth)
         if ways not in seen:
             seen.append(ways)
-            yield ways
+            yield depth, ways

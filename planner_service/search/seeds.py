@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numba import njit
 
 from planner_service.search.decoders import ALTERNATE, UNIFIED, Guide
 
@@ -60,20 +61,42 @@ def group_orders(graph: TaskGraph) -> dict[str, Ints]:
     }
 
 
+@njit(cache=True)
+def topological(graph: TaskGraph) -> Ints:
+    """Cells, producers before consumers."""
+    n = graph.rank.shape[0]
+    missing = graph.inputs.copy()
+    order = np.empty(n, dtype=np.int64)
+    known = 0
+    for c in range(n):
+        if missing[c] == 0:
+            order[known] = c
+            known += 1
+    for done in range(n):
+        c = order[done]
+        for i in range(graph.first[c], graph.first[c + 1]):
+            consumer = graph.consumer[i]
+            missing[consumer] -= 1
+            if missing[consumer] == 0:
+                order[known] = consumer
+                known += 1
+    return order
+
+
+@njit(cache=True)
 def tails(graph: TaskGraph) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Longest chain from the start of each cell's forward, and of its backward, to the end; microseconds."""
-    n = graph.num_cells
+    n = graph.rank.shape[0]
     forward = np.zeros(n)
     backward = np.zeros(n)
     order = topological(graph)
     for c in order:
-        after = backward[c]  # what consumers handed on
-        backward[c] = after + graph.duration[n + c]
-        for i in range(graph.first[c], graph.first[c + 1]):
-            consumer = graph.consumer[i]
-            if graph.has_backward[c]:
+        backward[c] += graph.duration[n + c]
+        if graph.has_backward[c]:
+            for i in range(graph.first[c], graph.first[c + 1]):
+                consumer = graph.consumer[i]
                 backward[consumer] = max(backward[consumer], backward[c] + graph.hop[i])
-    for c in reversed(order):
+    for c in order[::-1]:
         longest = backward[c]
         for i in range(graph.first[c], graph.first[c + 1]):
             longest = max(longest, graph.hop[i] + forward[graph.consumer[i]])
@@ -81,23 +104,11 @@ def tails(graph: TaskGraph) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     return forward, backward
 
 
+@njit(cache=True)
 def depths(graph: TaskGraph) -> NDArray[np.float64]:
     """Number of cells on the longest chain that leads to each cell."""
-    depth = np.zeros(graph.num_cells)
+    depth = np.zeros(graph.rank.shape[0])
     for c in topological(graph):
         for i in range(graph.first[c], graph.first[c + 1]):
             depth[graph.consumer[i]] = max(depth[graph.consumer[i]], depth[c] + 1)
     return depth
-
-
-def topological(graph: TaskGraph) -> list[int]:
-    """Cells, producers before consumers."""
-    missing = graph.inputs.copy()
-    order = [int(c) for c in np.flatnonzero(missing == 0)]
-    for c in order:
-        for i in range(graph.first[c], graph.first[c + 1]):
-            consumer = int(graph.consumer[i])
-            missing[consumer] -= 1
-            if not missing[consumer]:
-                order.append(consumer)
-    return order
