@@ -13,6 +13,7 @@ PYTHON=${PYTHON:-}
 TORCH=${TORCH:-}
 EXTRAS=planner,trainer,demo,dev
 STAMP=.venv/.set-up
+KERNELS_STAMP=.venv/.kernels
 # Measured with the pins of constraints.txt on Linux x86-64.
 CPU_DOWNLOAD="0.5 GB" CPU_DISK="2 GB" CPU_DISK_KB=2200000
 CUDA_DOWNLOAD="3.0 GB" CUDA_DISK="6 GB" CUDA_DISK_KB=6200000
@@ -126,10 +127,15 @@ explain_pip_failure() {
         "What has been installed stays: run make again once the reason is gone, it goes on from there."
 }
 
+# numba keeps compiled kernels by the file that each is in, so one that calls a kernel of another file would go on calling
+# it as it was. All are compiled anew when any has changed.
 compile_kernels() {
-    [ -f planner_service.warmup.py ] || return 0
-    say "Compiling the search's kernels (numba keeps them, so that no first plan waits for a compiler)"
+    kernels=$(find planner_service -name '*.py' -exec grep -l njit {} + | sort | xargs cat | cksum)
+    if [ -f $KERNELS_STAMP ] && [ "$(cat $KERNELS_STAMP)" = "$kernels" ]; then return; fi
+    say "Compiling the search's kernels, which numba keeps, so that no plan waits for a compiler (about 20 s)"
+    find planner_service -name '*.nb[ci]' -exec rm -f {} +
     .venv/bin/python -m planner_service.warmup || die "the search's kernels did not compile; the message is above."
+    printf '%s\n' "$kernels" >$KERNELS_STAMP
 }
 
 case $TORCH in
@@ -137,7 +143,10 @@ case $TORCH in
     *) die "TORCH is '$TORCH'; it can be cpu (a build without CUDA) or unset (the build that pip's settings lead to)." ;;
 esac
 now=$(fingerprint)
-if [ -x .venv/bin/dip ] && [ -f $STAMP ] && [ "$(cat $STAMP)" = "$now" ]; then exit 0; fi
+if [ -x .venv/bin/dip ] && [ -f $STAMP ] && [ "$(cat $STAMP)" = "$now" ]; then
+    compile_kernels
+    exit
+fi
 choose_python
 check_python
 announce
@@ -149,6 +158,6 @@ set -- "  pip asks the index that '.venv/bin/python -m pip config list' and PIP_
     "  Is this machine online? Behind a proxy set HTTPS_PROXY; with a mirror of your own set PIP_INDEX_URL."
 check_index "$@"
 install_packages || explain_pip_failure "$@"
-compile_kernels
 printf '%s\n' "$now" >$STAMP
+compile_kernels
 say "Set up: .venv is ready, its command is .venv/bin/dip."

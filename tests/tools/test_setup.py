@@ -16,7 +16,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 NEEDED = ("pyproject.toml", "constraints.txt", "Makefile", "tools/setup.sh")
-COMMANDS = ("sh", "awk", "cat", "cksum", "df", "dirname", "mkdir", "rm", "uname", "touch", "chmod")
+FILE_COMMANDS = ("cat", "chmod", "df", "dirname", "find", "mkdir", "rm", "touch")
+COMMANDS = (*FILE_COMMANDS, "sh", "awk", "cksum", "grep", "sort", "uname", "xargs")
 OLD_PYTHON = 'case "$2" in *exit*) exit 1 ;; *) echo 3.8 ;; esac'
 NO_VENV = 'case "$2" in *ensurepip*) exit 1 ;; *print*) echo 3.11 ;; esac'
 # Makes a .venv whose pip is recorded, and fails where the test says so.
@@ -24,6 +25,7 @@ WORKING = """\
 case "$*" in
     *print*) echo 3.12 ;;
     "-m venv"*) mkdir -p .venv/bin .venv/lib; cat "$0" >.venv/bin/python; chmod +x .venv/bin/python ;;
+    *warmup*) echo compiled >>kernels.log ;;
     *"pip install"*) echo "$*" >>pip.log
         case "$*" in
             *--dry-run*) [ -z "${NO_NETWORK:-}" ] ;;
@@ -39,6 +41,9 @@ def clone(tmp_path: Path) -> Path:
         target = tmp_path / "clone" / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, target)
+    kernels = tmp_path / "clone" / "planner_service" / "search"
+    (kernels / "__pycache__").mkdir(parents=True)
+    (kernels / "decoders.py").write_text("@njit(cache=True)\n", encoding="utf-8")
     (tmp_path / "bin").mkdir()
     for command in COMMANDS:
         (tmp_path / "bin" / command).symlink_to(str(shutil.which(command)))
@@ -130,6 +135,23 @@ def test_a_second_run_does_nothing_until_something_changed(clone):
     assert changed.returncode == 0, changed.stderr
     assert "Completing the .venv that is here" in changed.stdout
     assert len(pip_runs(clone)) == 2 * len(first)
+
+
+def test_kernels_are_compiled_at_set_up_and_anew_when_one_has_changed(clone):
+    interpreter(clone, "python3", WORKING)
+    result = set_up(clone)
+    assert "Compiling the search's kernels" in result.stdout
+    assert set_up(clone).stdout == ""
+    search = clone / "planner_service" / "search"
+    (search / "settings.py").write_text("no kernel in here\n", encoding="utf-8")
+    assert set_up(clone).stdout == ""
+    kept = search / "__pycache__" / "annealing.anneal-40.py311.nbi"
+    kept.touch()
+    (search / "decoders.py").write_text("@njit(cache=True)\nchanged\n", encoding="utf-8")
+    assert "Compiling the search's kernels" in set_up(clone).stdout
+    assert not kept.exists()
+    assert (clone / "kernels.log").read_text(encoding="utf-8") == "compiled\n" * 2
+    assert len(pip_runs(clone)) == 2
 
 
 def test_a_clone_that_was_moved_is_set_up_again(clone):
