@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from dip.planner.v1 import planner_pb2 as pb
 from pipelines.models import Reference, TinyBatch, TinyModel, Trace
 from pipelines.plans import random_partition, random_plan
 from pipelines.training import Case, Step
+
+from planner_service.planning import make_partition, make_plan
 
 if TYPE_CHECKING:
     import random
@@ -69,6 +72,21 @@ def make_case(
         partition=partition,
         steps=[[step(batch) for batch in of_replica] for of_replica in batches],
     )
+
+
+def planned_case(
+    draw: random.Random, name: str, model: TinyModel, ranks: int, batches: Sequence[Sequence[TinyBatch]], budget_ms: int
+) -> Case:
+    """A run whose partition and plans the planner made."""
+    spec = model.spec(ranks, replicas=len(batches[0]), seed=draw.randrange(100))
+    partition = make_partition(spec, batches[0][0].metadata(), budget_ms=budget_ms)
+    steps: list[list[Step]] = []
+    for of_replica in batches:
+        steps.append([])
+        for batch in of_replica:
+            request = pb.PlanRequest(job=spec, batch=batch.metadata(), partition=partition)
+            steps[-1].append(Step(batch=batch, plan=make_plan(request, budget_ms=budget_ms, seed=1)))
+    return Case(name=name, model=model, spec=spec, partition=partition, steps=steps)
 
 
 def falls_back(case: Case, step: Step) -> bool:

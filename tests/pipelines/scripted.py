@@ -140,5 +140,22 @@ def measured_us(case: Case, delay_s: float) -> list[int]:
 
 def refused(case: Case) -> Raised | None:
     """Run a case until a step raises."""
-    mesh = Mesh.create(timeout_s=20)
+    mesh = Mesh.create(replicas=case.replicas, timeout_s=20)
     return _outcome(case, mesh, ScriptedTransport(GroupTransport(mesh), lambda number: None))
+
+
+def construct_with_other_costs(case: Case) -> tuple[str, str]:
+    """Build executors of which rank 1's has measured other costs; returns the error's kind and text."""
+    mesh = Mesh.create(timeout_s=20)
+    if mesh.rank == 1:
+        case.spec.model.modules[0].layers[0].cost.points[0].forward_us += 1
+    try:
+        make_executor(case, mesh)
+    except TrainerAgentError as error:
+        return type(error).__name__, str(error)
+    return "", ""
+
+
+def parameter_names(case: Case) -> list[str]:
+    """Names of this rank's parameters."""
+    return [name for name, _ in make_executor(case, Mesh.create(timeout_s=20))[0].named_parameters()]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from dip.planner.v1 import planner_pb2 as pb
-from pipelines.cases import check, make_case, random_batch
+from pipelines.cases import check, make_case, planned_case, random_batch
 from pipelines.models import TinyModel, TinyModule
 from pipelines.plans import random_plan
 from pipelines.training import Case, Step, train_all
@@ -83,6 +83,16 @@ def test_random_models_partitions_batches_and_schedules(workers: Workers, ranks:
         model = MODELS[number % 3](draw)
         batches = [[random_batch(draw, model, draw.randint(1, 5))] for _ in range(STEPS)]
         cases.append(make_case(draw, f"{ranks} ranks, case {number}", model, ranks, batches))
+    run(workers, cases)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_schedules_of_the_planner(workers: Workers, ranks: int) -> None:
+    draw, cases = random.Random(100 + ranks), []
+    for number, make in enumerate(MODELS):
+        model = make(draw)
+        batches = [[random_batch(draw, model, 4, bare=[draw.randrange(4)])] for _ in range(STEPS)]
+        cases.append(planned_case(draw, f"planned {number} on {ranks} ranks", model, ranks, batches, budget_ms=60))
     run(workers, cases)
 
 
