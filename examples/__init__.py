@@ -1,0 +1,1 @@
+"""Programs that show DIP Planner at work: what a user copies from."""
