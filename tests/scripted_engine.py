@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from dip.errors import CannotFitError
 from dip.fallback import fallback_plan as fixed_plan
+from dip.partition import default_partition
 from dip.planner.v1 import planner_pb2 as pb
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ DIE_ALWAYS = 10_008  # is killed, and so is its fallback
 WAIT_AT_GATE = 10_009  # waits until the test opens the FIFO that GATE names
 RAISE_WITH_PLAN = 10_010
 WAIT_AT_GATE_WITH_PLAN = 10_011
+
+__all__ = ["default_partition", "fallback_plan", "make_partition", "make_plan", "warm_up"]
 
 GATE = "DIP_TEST_GATE"
 PARTITION_LOG = "DIP_TEST_PARTITION_LOG"

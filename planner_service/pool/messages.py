@@ -42,10 +42,21 @@ class PlanTask:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PartitionTask:
-    """Make a partition from a serialized RegisterJobRequest."""
+    """Make a partition.
+
+    Parameters
+    ----------
+    request
+        Serialized RegisterJobRequest.
+    budget_ms
+        Search time.
+    fallback
+        Make the default partition instead of searching.
+    """
 
     request: bytes = field(repr=False)
     budget_ms: int
+    fallback: bool = False
 
 
 Task = PlanTask | PartitionTask

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from dip.errors import CannotFitError, InvalidRequestError
 
-from planner_service.pool.messages import PlanTask, SplitPlan
+from planner_service.pool.messages import SplitPlan
 from planner_service.pool.process import WorkerLostError, WorkerProcess, describe_overrun
 from planner_service.pool.queue import SolveQueue
 from planner_service.pool.solve import Failed, Partitioned, Planned, Refused, Result, Solve
@@ -33,8 +33,8 @@ class SolverPool:
     """Runs solves in `workers` processes. For use from one event loop, which never waits for a solver.
 
     Whatever happens to a solver, each solve gets a result within its limit once its turn has come: what the
-    search ended with; else the best plan that it had sent; else the fixed fallback schedule, made in a worker; else
-    the reason.
+    search ended with; else the best plan that it had sent; else what needs no search, the fixed schedule or the default
+    partition, made in a worker; else the reason.
 
     Parameters
     ----------
@@ -158,12 +158,9 @@ class SolverPool:
         """Make what can be made of a solve whose worker is lost."""
         if solve.best is not None:
             solve.resolve(Planned(plan=solve.best, elapsed_ms=_elapsed_ms(solve), interrupted=reason))
-        elif isinstance(solve.task, PlanTask) and not solve.task.fallback:
+        elif not solve.task.fallback:
             solve.task = replace(solve.task, fallback=True)
             solve.limit_s = FALLBACK_LIMIT_S
-            self._queue.put(solve)
-        elif not isinstance(solve.task, PlanTask) and solve.fresh_starts == 0:
-            solve.fresh_starts += 1
             self._queue.put(solve)
         else:
             solve.resolve(Failed(reason=reason))

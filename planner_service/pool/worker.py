@@ -53,6 +53,9 @@ class Engine(Protocol):
     ) -> pb.Plan:
         """Search a plan, handing out each complete one on the way."""
 
+    def default_partition(self, spec: pb.JobSpec, batch: pb.Batch | None) -> pb.Partition:
+        """Make a partition without searching."""
+
     def fallback_plan(self, spec: pb.JobSpec, partition: pb.Partition, batch: pb.Batch) -> pb.Plan:
         """Make the fixed schedule."""
 
@@ -94,7 +97,11 @@ def _answer(engine: Engine, task: PlanTask | PartitionTask, connection: socket.s
 def _partition(engine: Engine, task: PartitionTask) -> bytes:
     request = pb.RegisterJobRequest.FromString(task.request)
     batch = request.representative_batch if request.HasField("representative_batch") else None
-    return engine.make_partition(request.spec, batch, budget_ms=task.budget_ms).SerializeToString(deterministic=True)
+    if task.fallback:
+        partition = engine.default_partition(request.spec, batch)
+    else:
+        partition = engine.make_partition(request.spec, batch, budget_ms=task.budget_ms)
+    return partition.SerializeToString(deterministic=True)
 
 
 def _plan(engine: Engine, task: PlanTask, connection: socket.socket) -> SplitPlan | None:
@@ -115,7 +122,7 @@ def _plan(engine: Engine, task: PlanTask, connection: socket.socket) -> SplitPla
 def _fallback(engine: Engine, request: pb.PlanRequest) -> pb.Plan:
     partition = request.partition
     if not partition.chunks:
-        partition = engine.make_partition(request.job, request.batch, budget_ms=1)
+        partition = engine.default_partition(request.job, request.batch)
     plan = engine.fallback_plan(request.job, partition, request.batch)
     plan.fallback = True
     return plan

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 import scripted_engine
 from dip.errors import CannotFitError
+from dip.partition import default_partition
 from dip.planner.v1 import planner_pb2 as pb
 from serving import batch, children, register, run, spec
 
@@ -228,20 +229,24 @@ def test_worker_killed_while_idle_is_replaced_and_costs_no_solve() -> None:
     run(scenario())
 
 
-def test_partition_is_tried_again_once() -> None:
+def test_partition_is_searched_or_else_the_default_one() -> None:
     async def scenario() -> None:
         async with pool() as made:
             request = register(layers=8)
-            task = PartitionTask(request=request.SerializeToString(), budget_ms=100)
-            result = await made.submit(task, lane="job", order=(-1,), limit_s=LIMIT_S).result()
-            assert result == Partitioned(
-                partition=scripted_engine.even_partition(request.spec).SerializeToString(deterministic=True)
-            )
+            searched = scripted_engine.even_partition(request.spec)
+            assert await partition(made, request) == searched
             request.spec.model.modules[0].name = scripted_engine.HANG_PARTITION
-            task = PartitionTask(request=request.SerializeToString(), budget_ms=100)
-            assert isinstance(await made.submit(task, lane="job", order=(-1,), limit_s=LIMIT_S).result(), Failed)
+            request.spec.model.modules[1].inputs[0] = scripted_engine.HANG_PARTITION
+            assert await partition(made, request) == default_partition(request.spec)
 
     run(scenario())
+
+
+async def partition(made: SolverPool, request: pb.RegisterJobRequest) -> pb.Partition:
+    task = PartitionTask(request=request.SerializeToString(), budget_ms=100)
+    result = await made.submit(task, lane="job", order=(-1,), limit_s=LIMIT_S).result()
+    assert isinstance(result, Partitioned)
+    return pb.Partition.FromString(result.partition)
 
 
 def test_workers_that_never_start_fail_what_waits() -> None:

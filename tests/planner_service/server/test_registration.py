@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 import scripted_engine
+from dip.partition import default_partition
 from dip.planner.v1 import planner_pb2 as pb
 from serving import client, is_refused, planner, refusal, register, run, served, spec, stream, submit, take
 
@@ -157,7 +158,7 @@ def test_unknown_job_cannot_be_closed() -> None:
     run(scenario())
 
 
-def test_partition_that_hangs_is_unavailable_and_the_next_try_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_search_for_a_partition_that_hangs_leaves_the_default_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "PARTITION_BUDGET_MS", 200)
 
     async def scenario() -> None:
@@ -165,8 +166,19 @@ def test_partition_that_hangs_is_unavailable_and_the_next_try_decides(monkeypatc
             request = register()
             request.spec.model.modules[0].name = scripted_engine.HANG_PARTITION
             request.spec.model.modules[1].inputs[0] = scripted_engine.HANG_PARTITION
-            await is_refused(stub.RegisterJob(request), grpc.StatusCode.UNAVAILABLE)
-            await stub.RegisterJob(register())
+            answer = await stub.RegisterJob(request)
+            assert answer.partition == default_partition(request.spec)
+
+    run(scenario())
+
+
+def test_workers_that_never_start_leave_registrations_unavailable() -> None:
+    async def scenario() -> None:
+        async with served("no_such_engine") as stub:
+            await is_refused(stub.RegisterJob(register()), grpc.StatusCode.UNAVAILABLE)
+            request = register()
+            request.partition.CopyFrom(scripted_engine.even_partition(request.spec))
+            assert (await stub.RegisterJob(request)).partition == request.partition
 
     run(scenario())
 
