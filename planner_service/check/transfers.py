@@ -83,9 +83,9 @@ class _Ends:
                 f"it travels at {edge.leaves_us}..{edge.arrives_us}"
             )
         if side is Side.SEND:
-            self._check_send(f"{at}: the send of {key}", edge, before)
+            self._check_send(at, key, edge, before)
         else:
-            self._check_receive(f"{at}: the receive of {key}", edge, before)
+            self._check_receive(at, key, edge, before)
         self._seen[side].add(key)
         self._in_order[side][edge.from_rank, edge.to_rank].append(key)
         self.issued[rank][position] = key
@@ -104,15 +104,17 @@ class _Ends:
         made, consumed = self._cut.subs[action.sub_microbatch], self._cut.subs[action.consumer_sub_microbatch]
         return (action.module, action.consumer_module) == (made.module, consumed.module)
 
-    def _check_send(self, what: str, edge: Edge, before: int | None) -> None:
+    def _check_send(self, at: str, key: EdgeKey, edge: Edge, before: int | None) -> None:
         """Check that a send stands right after its producer, with no other compute between them."""
         if before != self._schedules.tasks[edge.earlier].position:
-            self._faults.append(f"{what} does not stand right after its producer")
+            self._faults.append(f"{at}: the send of {key} does not stand right after its producer")
 
-    def _check_receive(self, what: str, edge: Edge, before: int | None) -> None:
+    def _check_receive(self, at: str, key: EdgeKey, edge: Edge, before: int | None) -> None:
         """Check that no compute that the rank issues before outlasts the producer."""
         if before is None:
             return
         until_us = self._schedules.actions[edge.to_rank][before].end_us
         if until_us > edge.leaves_us:
-            self._faults.append(f"{what} stands after compute until {until_us}, its data leaves at {edge.leaves_us}")
+            self._faults.append(
+                f"{at}: the receive of {key} stands after compute until {until_us}, its data leaves at {edge.leaves_us}"
+            )

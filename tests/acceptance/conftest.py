@@ -19,7 +19,6 @@ from dip.partition import default_partition
 from dip.planner.v1 import planner_pb2 as pb
 from google.protobuf import json_format
 
-
 if TYPE_CHECKING:
     from types import ModuleType
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from .conftest import PeerChecker, Planned
 
 KINDS = ("plan", "fallback")
-ANY_FIELD = 15
-"""Plans with any field changed, for each case and kind."""
+ANY_FIELD = 12
+"""Plans with any field changed, for each case."""
 
 
 def rejected(peer: PeerChecker, request: pb.PlanRequest, plan: pb.Plan, what: str) -> bool:
@@ -43,21 +43,21 @@ def test_plans_are_accepted_with_the_same_figures(peer: PeerChecker, planned: Pl
 
 @pytest.mark.parametrize("name", cases.FITTING)
 def test_one_verdict_on_every_mutation(peer: PeerChecker, planned: Planned, name: str) -> None:
-    for kind in KINDS:
-        for mutation, change in PLAN_MUTATIONS.items():
-            request, plan = planned.copy(name, kind)
-            rng = random.Random(f"{name} {kind} {mutation}")
-            if change(plan, rng):
-                rejected(peer, request, plan, f"{kind}, {mutation}")
+    for mutation, change in PLAN_MUTATIONS.items():
+        rng = random.Random(f"{name} {mutation}")
+        kind = rng.choice(KINDS)
+        request, plan = planned.copy(name, kind)
+        if change(plan, rng):
+            rejected(peer, request, plan, f"{kind}, {mutation}")
 
 
 @pytest.mark.parametrize("name", cases.FITTING)
 def test_one_verdict_on_any_changed_field(peer: PeerChecker, planned: Planned, name: str) -> None:
-    for kind in KINDS:
-        for seed in range(ANY_FIELD):
-            request, plan = planned.copy(name, kind)
-            change_any_field(plan, random.Random(f"{name} {kind} {seed}"), SMALL_INTEGERS)
-            rejected(peer, request, plan, f"{kind}, seed {seed}")
+    for seed in range(ANY_FIELD):
+        kind = KINDS[seed % len(KINDS)]
+        request, plan = planned.copy(name, kind)
+        change_any_field(plan, random.Random(f"{name} {seed}"), SMALL_INTEGERS)
+        rejected(peer, request, plan, f"{kind}, seed {seed}")
 
 
 def test_one_verdict_on_the_plans_worked_out_by_hand(peer: PeerChecker) -> None:

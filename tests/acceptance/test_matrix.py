@@ -1,17 +1,19 @@
 """Shows that the independent checker accepts plans and fallbacks of all set-ups, sizes, mixes and memory limits.
 
-With 64 microbatches each set-up and limit gets one of the mixes, in turn, unless ``DIP_ACCEPTANCE`` is ``full``: the
-whole matrix takes several minutes.
+``dip check`` has to agree, also about mutations of the small ones. With 16 microbatches each set-up and limit gets two of
+the mixes, with 64 one of them, in turn, unless ``DIP_ACCEPTANCE`` is ``full``: the whole matrix takes several minutes.
 """
 
 from __future__ import annotations
 
 import os
+import random
 from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
 from dip.fallback import fallback_plan
+from mutations import PLAN_MUTATIONS
 
 from planner_service.check import check_plan
 from planner_service.check.workload import MIXES, workload_request
@@ -26,9 +28,12 @@ if TYPE_CHECKING:
 
 ACCEPTANCE = "DIP_ACCEPTANCE"
 CONFIGS = ("vlm-s", "vlm-m", "vlm-l", "t2v-s", "t2v-l")
-MICROBATCHES = (4, 16, 64)
+MICROBATCHES = {4: 4, 16: 2, 64: 1}
+"""Sizes of a batch, each with the number of mixes that it is tried with."""
 MEMORY = {"memory as given": 1.0, "no limit": 0.0, "60% of the memory": 0.6}
 SEARCH_MS = 50
+MUTATIONS = ("move_action", "drop_action", "double_action", "shorten_action", "swap_transfers", "change_bytes")
+"""Two of them for each plan of the smallest batches."""
 
 Cell = tuple[str, int, str, str]
 
@@ -36,10 +41,10 @@ Cell = tuple[str, int, str, str]
 def cells() -> Iterator[Cell]:
     for c, config in enumerate(CONFIGS):
         for m, memory in enumerate(MEMORY):
-            for microbatches in MICROBATCHES:
+            for microbatches, tried in MICROBATCHES.items():
                 for i, mix in enumerate(MIXES):
-                    in_turn = i == (c + m) % len(MIXES)
-                    if microbatches < max(MICROBATCHES) or in_turn or os.environ.get(ACCEPTANCE) == "full":
+                    in_turn = (i - c - m) % len(MIXES) < tried
+                    if in_turn or os.environ.get(ACCEPTANCE) == "full":
                         yield config, microbatches, mix, memory
 
 
@@ -76,3 +81,14 @@ def test_plan_and_fallback_are_accepted(
         assert (faults, result.faults, result.warnings) == ([], (), ())
         assert result.figures is not None
         assert (result.figures.gap, result.figures.over_ideal) == (figures["gap"], figures["over_ideal"])
+        if microbatches == min(MICROBATCHES):
+            assert_one_verdict_on_mutations(peer, request, plan, f"{config} {mix} {memory}")
+
+
+def assert_one_verdict_on_mutations(peer: PeerChecker, request: pb.PlanRequest, plan: pb.Plan, seed: str) -> None:
+    rng = random.Random(seed)
+    for mutation in rng.sample(MUTATIONS, 2):
+        spoiled = type(plan).FromString(plan.SerializeToString())
+        assert PLAN_MUTATIONS[mutation](spoiled, rng)
+        faults = check_plan(request, spoiled).faults
+        assert peer.rejects(request, spoiled) is bool(faults), f"{mutation}: we find {list(faults[:5])}"
