@@ -1,7 +1,7 @@
 """Shows that the independent checker accepts plans and fallbacks of all set-ups, sizes, mixes and memory limits.
 
-``dip check`` has to agree, also about mutations of the small ones. With 16 microbatches each set-up and limit gets two of
-the mixes, with 64 one of them, in turn, unless ``DIP_ACCEPTANCE`` is ``full``: the whole matrix takes several minutes.
+``dip check`` has to agree, also about mutations of the small ones. With 16 microbatches each set-up and limit gets two
+of the mixes, with 64 one of them, in turn, unless ``DIP_ACCEPTANCE`` is ``full``: the whole matrix takes minutes.
 """
 
 from __future__ import annotations
