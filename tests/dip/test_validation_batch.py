@@ -66,8 +66,9 @@ def test_a_sample_has_an_instance_of_one_consumer_of_each_of_its_modules() -> No
     assert "['vision']" in found['batch.microbatches[0].samples[0].instances["audio"]']
 
 
-def test_an_unknown_module_is_named() -> None:
-    found = broken([[{"language": [5], "smell": [1]}]])
+@pytest.mark.parametrize("units", [[1], []])
+def test_an_unknown_module_is_named(units: list[int]) -> None:
+    found = broken([[{"language": [5], "smell": units}]])
     assert "one of the modules ['vision', 'language']" in found['batch.microbatches[0].samples[0].instances["smell"]']
 
 

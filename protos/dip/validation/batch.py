@@ -64,9 +64,10 @@ def _check_microbatch(microbatch: pb.Microbatch, rules: _SampleRules, path: str,
         present = []
         for name, instances in sample.instances.items():
             units = instances.units
+            if units or name not in total:
+                present.append(name)
             if not units:
                 continue
-            present.append(name)
             num_instances += len(units)
             if name in total:
                 total[name] += sum(units)
