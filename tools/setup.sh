@@ -27,14 +27,18 @@ die() {
     exit 1
 }
 
-# What .venv depends on. The folder counts too: scripts in a moved .venv point to where it was.
-fingerprint() { { pwd; cat pyproject.toml constraints.txt tools/setup.sh; } | cksum; }
+# What .venv depends on, the folder included.
+fingerprint() { { pwd -P; cat pyproject.toml constraints.txt tools/setup.sh; } | cksum; }
 
 is_new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
 
 version_of() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null; }
 
-has_pip() { "$1" -m pip --version >/dev/null 2>&1; }
+# .venv has pip, and is where it was made: the scripts of a moved one point to where it was.
+venv_works() { .venv/bin/python -m pip --version >/dev/null 2>&1 && grep -qsF "$(pwd -P)/.venv" .venv/pyvenv.cfg; }
+
+# .venv is also of the Python asked for.
+venv_serves() { venv_works && [ "$(version_of .venv/bin/python)" = "$(version_of "$PYTHON")" ]; }
 
 # The first interpreter on the PATH that would do, if any.
 find_python() {
@@ -45,7 +49,7 @@ find_python() {
 
 choose_python() {
     if [ -n "$PYTHON" ]; then return; fi
-    if is_new_enough .venv/bin/python && has_pip .venv/bin/python; then PYTHON=.venv/bin/python; return; fi
+    if is_new_enough .venv/bin/python && venv_works; then PYTHON=.venv/bin/python; return; fi
     PYTHON=$(find_python)
     PYTHON=${PYTHON:-python3}
 }
@@ -71,6 +75,10 @@ free_kb() { df -Pk "$1" | awk 'NR == 2 { print $4 }'; }
 free_gb() { free_kb "$1" | awk '{ printf "%.1f GB", $1 / 1e6 }'; }
 
 announce() {
+    if [ -f $STAMP ] && venv_serves; then
+        say "What .venv is made of has changed since it was set up: bringing it up to date, downloading what is new."
+        return
+    fi
     say "Setting up .venv with $PYTHON (Python $(version_of "$PYTHON")); pip downloads from where its settings say."
     say "  download: about $CPU_DOWNLOAD with a CPU build of torch, about $CUDA_DOWNLOAD with its default build for Linux, which brings CUDA"
     say "  disk:     about $CPU_DISK or $CUDA_DISK in .venv, and the download again in pip's cache; $(free_gb .) are free here"
@@ -80,7 +88,7 @@ announce() {
 }
 
 check_disk() {
-    if [ -d .venv/lib ]; then return; fi # a second try: most of it may be there already
+    if [ -d .venv/lib ]; then return; fi # most of it may be there already
     kb=$(free_kb .)
     if [ "$kb" -lt $CPU_DISK_KB ]; then
         die "only $(free_gb .) are free in this folder, and .venv needs about $CPU_DISK." "Make room, or clone onto a larger disk."
@@ -92,13 +100,8 @@ check_disk() {
 
 # .venv as it is where it serves, a partial one of an earlier try included; a new one otherwise.
 make_venv() {
-    if [ -e .venv ]; then
-        if has_pip .venv/bin/python && [ "$(version_of .venv/bin/python)" = "$(version_of "$PYTHON")" ]; then
-            say "Completing the .venv that is here."
-            return
-        fi
-        say "The .venv that is here does not work or is of another Python: making it anew."
-    fi
+    if venv_serves; then return; fi
+    if [ -e .venv ]; then say "The .venv that is here is of another folder or Python, or does not work: making it anew."; fi
     "$PYTHON" -m venv --clear .venv && return
     die "$PYTHON -m venv failed; its message is above." "$(free_gb .) are free in this folder."
 }
