@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PATIENCE_S = 60.0
-# A long iteration of real training, and how often its end is looked for.
-ITERATION_S, POLL_S = 2.0, 0.01
+# The longest iteration of the training that is played, for machines that are very busy, and how often its end is looked
+# for. Planning takes a fraction of a second.
+ITERATION_S, POLL_S = 20.0, 0.01
 TOLERANCE = 1e-9
 
 

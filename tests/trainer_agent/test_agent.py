@@ -14,7 +14,6 @@ from dip.partition import default_partition
 from dip.planner.v1 import planner_pb2 as pb
 from fake_planner import FakePlanner, eventually
 from pipelines.starts import connect
-from torch.utils.data import DataLoader
 
 from trainer_agent import AgentSettings, Mesh, TrainerAgent, TrainerAgentError
 from trainer_agent.endpoint import Endpoint
@@ -202,16 +201,6 @@ def test_a_forked_process_may_neither_use_nor_close_it(planner: FakePlanner, mak
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert agent.take(first).plan is not None
-
-
-def test_data_loader_workers_may_be_forked_while_the_stream_is_open(make: Callable[..., TrainerAgent]) -> None:
-    agent = make()
-    loader = DataLoader(list(range(6)), batch_size=None, num_workers=2, multiprocessing_context="fork")
-    for _ in range(2):
-        for batch in agent.wrap_loader(loader, describe):
-            assert agent.take(batch).plan is not None
-    assert agent.stats.iterations == 12
-    assert agent.stats.reconnects == 0
 
 
 def test_all_processes_begin_alike(planner: FakePlanner, workers: Workers, tmp_path: Path) -> None:

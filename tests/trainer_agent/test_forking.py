@@ -1,0 +1,41 @@
+"""Data loaders may fork their workers while a stream is open: no worker crashes, no schedule is lost."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from fake_planner import FakePlanner
+from pipelines.forking_loader import BATCHES, EPOCHS
+from pipelines.forking_loader import __file__ as program
+
+from trainer_agent.forking import GRPC_FORK_SUPPORT
+
+
+def test_data_loader_workers_may_be_forked_while_the_stream_is_open() -> None:
+    planner = FakePlanner()
+    environment = {name: value for name, value in os.environ.items() if name != GRPC_FORK_SUPPORT}
+    try:
+        ran = subprocess.run(
+            [sys.executable, program, planner.listen()],
+            env=environment | {"PYTHONPATH": str(Path(program).parents[1])},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    finally:
+        planner.stop()
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.strip() == f"planned {EPOCHS * BATCHES}, reconnected 0"
+
+
+def test_what_the_user_set_is_kept() -> None:
+    script = f"import os, trainer_agent; print(os.environ[{GRPC_FORK_SUPPORT!r}])"
+    environment = os.environ | {GRPC_FORK_SUPPORT: "1"}
+    ran = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=120, check=True
+    )
+    assert ran.stdout.strip() == "1"
