@@ -140,10 +140,6 @@ class StageRunner:
             found.append((torch.zeros_like(leaf) if leaf.grad is None else leaf.grad) if edge.has_gradient else None)
         return found
 
-    def forget(self) -> None:
-        """Let go of everything that is kept; for a step that failed."""
-        self._kept.clear()
-
     def _run(self, work: CellPlan, task: StageTask, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
         if self.chunk.is_first:
             x = self.module.enter(task, gather_results(self._input_modules, work.inputs, inputs))

@@ -167,29 +167,32 @@ class Compiler:
         self, position: int, action: pb.Action, cells: Mapping[Cell, CellPlan], parcels: Mapping[Parcel, Edge]
     ) -> Step:
         cell = _source(action)
-        where = f"action {position}, {_kind_name(action)} of {cell}"
+
+        def fault(text: str) -> PlanError:
+            return self._error(f"action {position}, {_kind_name(action)} of {cell}: {text}")
+
         if action.kind in _HALVES:
-            raise self._error(f"{where}: this executor runs whole backwards only")
+            raise fault("this executor runs whole backwards only")
         if action.kind in _COMPUTE:
             work = cells.get(cell)
             if work is None:
-                raise self._error(f"{where}: no such chunk and sub-microbatch on this rank")
+                raise fault("no such chunk and sub-microbatch on this rank")
             if (tuple(_ways(action)) or (STORE,) * len(work.ways)) != work.ways:
-                raise self._error(f"{where}: its strategies are not those of the forward")
+                raise fault("its strategies are not those of the forward")
             return ComputeStep(action=action, work=work, backward=_COMPUTE[action.kind])
         if action.kind not in _TRANSFERS:
-            raise self._error(f"{where}: no such kind of action")
+            raise fault("no such kind of action")
         sends, gradient = _TRANSFERS[action.kind]
         target = Cell(action.consumer_module, action.consumer_chunk, action.consumer_sub_microbatch)
         parcel = Parcel(gradient=gradient, source=cell, target=target)
         edge = parcels.get(parcel)
         if edge is None:
-            raise self._error(f"{where}: nothing on this rank needs the {parcel}")
-        source, taker = (
-            (edge.consumer_rank, edge.producer_rank) if gradient else (edge.producer_rank, edge.consumer_rank)
-        )
+            raise fault(f"nothing on this rank needs the {parcel}")
+        source, taker = edge.producer_rank, edge.consumer_rank
+        if gradient:
+            source, taker = taker, source
         if (self.rank, action.peer) != ((source, taker) if sends else (taker, source)):
-            raise self._error(f"{where}: the {parcel} goes from rank {source} to {taker}; the peer is {action.peer}")
+            raise fault(f"the {parcel} goes from rank {source} to {taker}; the peer is {action.peer}")
         return TransferStep(
             action=action, parcel=parcel, sends=sends, peer=action.peer, shape=edge.shape, dtype=edge.dtype
         )

@@ -96,15 +96,17 @@ class RankMismatchError(TrainerAgentError):
     what
         What differs.
     ranks
-        The ranks that differ from the lowest of their group.
+        The ranks that differ.
+    reference
+        The rank that they differ from, the lowest of their group.
     """
 
-    def __init__(self, *, what: str, ranks: Sequence[int]) -> None:
-        super().__init__(
-            f"{what} of rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))} differs from rank 0's"
-        )
+    def __init__(self, *, what: str, ranks: Sequence[int], reference: int = 0) -> None:
+        strangers = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+        super().__init__(f"{what} of {strangers} differs from rank {reference}'s")
         self.what = what
         self.ranks = tuple(ranks)
+        self.reference = reference
 
 
 class ExecutorFailedError(TrainerAgentError):

@@ -59,7 +59,7 @@ class LossWeight:
         Raises
         ------
         RankMismatchError
-            Replicas are at different iterations, or some train and some evaluate.
+            Replicas are at different iterations, or some train and some evaluate; names global ranks.
         """
         if self.work is not None:
             with naming(self.mesh.rank, -1, "weight of the loss over the replicas", self.mesh.timeout):
@@ -67,7 +67,8 @@ class LossWeight:
         strangers = [r for r, one in enumerate(self.found) if one[1:].tolist() != self.found[0][1:].tolist()]
         if strangers:
             ranks = [replica * self.mesh.ranks + self.mesh.rank for replica in strangers]
-            raise RankMismatchError(what="the iteration, or whether it trains,", ranks=ranks)
+            what = "the iteration, or whether it trains,"
+            raise RankMismatchError(what=what, ranks=ranks, reference=self.mesh.rank)
         return math.fsum(float(one[0]) for one in self.found)
 
     def scale(self) -> float:

@@ -38,7 +38,7 @@ class Outgoing(Protocol):
     """A send that was issued."""
 
     def done(self) -> bool:
-        """Whether the tensor is known to be sent, so that its memory can go."""
+        """Whether the tensor is known to be sent, so that its memory can go; on gloo never before it is waited for."""
 
     def wait(self) -> None:
         """Wait until the tensor is sent."""
