@@ -107,7 +107,14 @@ def fitting_parts(
         too_large = _too_large(Work(job=job, forward_only=batch.forward_only, chunks=chunks, parts=parts), room)
         if not too_large:
             return parts
-        for microbatch, samples in too_large.items():
+        if any(len(samples) == 1 for _, samples in too_large):
+            shortage = _shortage(job, batch, chunks, room)
+            if shortage:
+                raise shortage
+        to_cut: dict[int, set[int]] = {}
+        for microbatch, samples in too_large:
+            to_cut.setdefault(microbatch, set()).update(samples)
+        for microbatch, samples in to_cut.items():
             halved: list[Sequence[int]] = []
             for group in groups[microbatch]:
                 half = (len(group) + 1) // 2
@@ -124,21 +131,32 @@ def groups_fit(work: Work, room: Sequence[int | None]) -> bool:
     return all(space is None or need <= space for of_group in needs for need, space in zip(of_group, room, strict=True))
 
 
-def _too_large(work: Work, room: Sequence[int | None]) -> dict[int, set[int]]:
-    """Samples, by microbatch, of the groups that do not fit alone; a group of one sample cannot be cut: an error."""
+def _too_large(work: Work, room: Sequence[int | None]) -> list[tuple[int, set[int]]]:
+    """Microbatch and samples of each group that does not fit alone."""
     groups = work.groups
-    found: dict[int, set[int]] = {}
+    found: list[tuple[int, set[int]]] = []
     for group, needs in enumerate(group_needs(work, leanest_ways(work))):
-        for rank, (need, space) in enumerate(zip(needs, room, strict=True)):
-            if space is None or need <= space:
-                continue
-            parts = [work.parts[p] for p, g in enumerate(groups) if g == group]
-            samples = {sample for part in parts for sample in part.samples}
-            if len(samples) == 1:
-                static = work.static_bytes[rank]
-                raise CannotFitError(rank=rank, needed_bytes=static + need, available_bytes=static + space)
-            found.setdefault(parts[0].microbatch, set()).update(samples)
+        if all(space is None or need <= space for need, space in zip(needs, room, strict=True)):
+            continue
+        parts = [work.parts[p] for p, g in enumerate(groups) if g == group]
+        found.append((parts[0].microbatch, {sample for part in parts for sample in part.samples}))
     return found
+
+
+def _shortage(
+    job: Job, batch: pb.Batch, chunks: Sequence[Sequence[Chunk]], room: Sequence[int | None]
+) -> CannotFitError | None:
+    """What the first rank that is short needs for the largest of all samples, each alone; None where none is short."""
+    groups = [[[sample] for sample in range(len(microbatch.samples))] for microbatch in batch.microbatches]
+    parts = group_parts(job, batch, groups)
+    work = Work(job=job, forward_only=batch.forward_only, chunks=chunks, parts=parts)
+    needs = group_needs(work, leanest_ways(work))
+    for rank, space in enumerate(room):
+        most = max((of_group[rank] for of_group in needs), default=0)
+        if space is not None and most > space:
+            static = work.static_bytes[rank]
+            return CannotFitError(rank=rank, needed_bytes=static + most, available_bytes=static + space)
+    return None
 
 
 def fitting_ways(work: Work, room: Sequence[int | None], in_flight: int) -> list[Way]:
