@@ -1,0 +1,77 @@
+"""The least that a rank must hold for a request, from the request's numbers alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dip.planner.v1 import planner_pb2 as pb
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LeastMemory:
+    """What one rank may hold, what its layers hold, and what its worst sample keeps alone with every layer leanest."""
+
+    limit_bytes: int
+    static_bytes: int
+    worst_sample_bytes: float
+
+
+def least_kept_bytes(asked: pb.PlanRequest, rank: int) -> LeastMemory:
+    """Least memory of one rank, for samples whose instances run as the job's sub-microbatch sizes cut them."""
+    spec = asked.job
+    limits = spec.cluster.memory_bytes
+    trains: dict[str, bool] = {}
+    for module in spec.model.modules:
+        trains[module.name] = not module.frozen or any(trains[name] for name in module.inputs)
+    static = 0
+    worst = 0.0
+    samples = [sample for microbatch in asked.batch.microbatches for sample in microbatch.samples]
+    kept = [0.0] * len(samples)
+    for module in spec.model.modules:
+        layers = [run for run in module.layers for _ in range(run.count)]
+        for chunk in asked.partition.chunks:
+            if chunk.module != module.name or chunk.rank != rank:
+                continue
+            inside = layers[chunk.first_layer : chunk.first_layer + chunk.num_layers]
+            static += sum(run.static_bytes for run in inside)
+            if asked.batch.forward_only or not trains[module.name]:
+                continue
+            most = spec.options.sub_microbatch_units.get(module.name, 0)
+            for i, sample in enumerate(samples):
+                if module.name in sample.instances:
+                    pieces = cut(sample.instances[module.name].units, most)
+                    kept[i] += sum(leanest(run.cost, sum(piece)) for piece in pieces for run in inside)
+        worst = max(kept, default=0.0)
+    return LeastMemory(
+        limit_bytes=limits[rank] if len(limits) > 1 else limits[0], static_bytes=static, worst_sample_bytes=worst
+    )
+
+
+def cut(units: Sequence[int], most: int) -> list[list[int]]:
+    """Consecutive instances of at most ``most`` units together (0: no limit)."""
+    pieces: list[list[int]] = []
+    for u in units:
+        if not pieces or (most and sum(pieces[-1]) + u > most):
+            pieces.append([])
+        pieces[-1].append(u)
+    return pieces
+
+
+def leanest(cost: pb.LayerCost, units: int) -> float:
+    """Bytes that a layer keeps in its leanest way."""
+    return min(line(points, units) for points in (cost.points, *(s.points for s in cost.strategies)))
+
+
+def line(points: Sequence[pb.CostPoint], units: int) -> float:
+    """Activation bytes: linear between points and beyond them, proportional for one, never below 0."""
+    x, y = [p.units for p in points], [float(p.activation_bytes) for p in points]
+    if len(points) == 1:
+        return y[0] * units / x[0]
+    i = int(np.clip(np.searchsorted(x, units), 1, len(x) - 1))
+    return max(0.0, y[i - 1] + (y[i] - y[i - 1]) * (units - x[i - 1]) / (x[i] - x[i - 1]))
