@@ -11,22 +11,32 @@ from planner_service.planning import make_plan
 
 
 def small_request() -> pb.PlanRequest:
-    """Request that runs every kernel: two modules, two ranks, limited memory."""
+    """Request that runs every kernel: two modules, two ranks, limited memory, and no schedule that meets the bound."""
     point = pb.CostPoint(units=1, forward_us=10, backward_input_us=10, backward_weight_us=10, activation_bytes=10)
     lean = pb.CostPoint(units=1, forward_us=10, backward_input_us=20, backward_weight_us=10, activation_bytes=1)
     cost = pb.LayerCost(points=[point], strategies=[pb.MemoryStrategy(name="recompute", points=[lean])])
     modules = [
-        pb.Module(name=name, inputs=inputs, layers=[pb.LayerRun(count=4, cost=cost)], output_bytes_per_unit=1)
+        pb.Module(name=name, inputs=inputs, layers=[pb.LayerRun(count=4, cost=cost)], output_bytes_per_unit=5)
         for name, inputs in (("encoder", []), ("decoder", ["encoder"]))
     ]
-    sample = pb.Sample(instances={"encoder": pb.Instances(units=[2]), "decoder": pb.Instances(units=[3])})
     return pb.PlanRequest(
         job=pb.JobSpec(
             model=pb.Model(modules=modules),
-            cluster=pb.Cluster(ranks=2, memory_bytes=[500]),
-            options=pb.PlannerOptions(max_evaluations=400),
+            cluster=pb.Cluster(ranks=2, memory_bytes=[500], link_latency_us=3, link_bytes_per_us=1),
+            options=pb.PlannerOptions(max_evaluations=60),
         ),
-        batch=pb.Batch(microbatches=[pb.Microbatch(samples=[sample, sample]) for _ in range(12)]),
+        # Too many tasks for CP-SAT to be given the whole, which would take seconds and compile nothing.
+        batch=pb.Batch(microbatches=[_microbatch(1 + j % 5, 1 + j % 7) for j in range(40)]),
+    )
+
+
+def _microbatch(encoder_units: int, decoder_units: int) -> pb.Microbatch:
+    sizes = ((encoder_units, 3), (2, decoder_units))
+    return pb.Microbatch(
+        samples=[
+            pb.Sample(instances={"encoder": pb.Instances(units=[encoder]), "decoder": pb.Instances(units=[decoder])})
+            for encoder, decoder in sizes
+        ]
     )
 
 
