@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import cases
 import pytest
+from any_field import SMALL_INTEGERS, change_any_field
 from dip.planner.v1 import planner_pb2 as pb
-from mutations import PLAN_MUTATIONS, SMALL_INTEGERS, change_any_field
+from mutations import PLAN_MUTATIONS
 from tiny_plan import split_tiny_plan, split_tiny_request, tiny_plan, tiny_request
 
 from planner_service.check import check_plan

@@ -6,6 +6,7 @@ import random
 from typing import TYPE_CHECKING
 
 import cases
+from any_field import change_any_field
 from dip.costs import LayerTable
 from dip.errors import InvalidRequestError
 from dip.planner.v1 import planner_pb2 as pb
@@ -19,7 +20,6 @@ from dip.validation import (
 from dip.validation.limits import MAX_TOTAL_BYTES, MAX_TOTAL_US
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mutations import change_any_field
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -278,7 +278,13 @@ def test_static_bytes_may_not_overflow_together() -> None:
     assert "in all layers together" in violations_of(spec)[MODULES]
 
 
-def test_what_an_error_quotes_is_short() -> None:
+def test_what_an_error_quotes_is_short_and_printable() -> None:
     spec = cases.job()
-    spec.model.modules[1].name = "x" * 100_000
-    assert max(map(len, violations_of(spec).values())) < 300
+    name = "x\n" * 100_000
+    spec.model.modules[1].name = name
+    spec.model.modules[1].inputs.append(name)
+    spec.options.segments[f"{name}z"] = 1
+    spec.options.sub_microbatch_units["y\x1b"] = 1
+    found = violations_of(spec)
+    assert len(found) == 4
+    assert all(len(text) < 600 and text.isprintable() for entry in found.items() for text in entry)

@@ -8,6 +8,8 @@ from dip.errors import FieldViolation, InvalidRequestError
 from dip.validation.limits import MAX_NAME_LENGTH, MAX_VIOLATIONS
 
 _SHOWN_CHARACTERS = 80
+_FIELD_CHARACTERS = 300
+_DESCRIPTION_CHARACTERS = 500
 
 
 class Violations:
@@ -36,11 +38,11 @@ class Violations:
         InvalidRequestError
             When enough violations are known: looking for more would cost more than it tells.
         """
-        self._append(FieldViolation(field=field, description=f"is {_shown(held)}, must be {allowed}"))
+        self._append(field, f"is {_shortened(repr(held), _SHOWN_CHARACTERS)}, must be {allowed}")
 
     def missing(self, field: str, allowed: str) -> None:
         """Record that a field is not set, or a list empty, that must hold what ``allowed`` says."""
-        self._append(FieldViolation(field=field, description=f"is empty, must be {allowed}"))
+        self._append(field, f"is empty, must be {allowed}")
 
     def in_range(self, field: str, value: float, low: float, high: float) -> bool:
         """Record a number outside ``low..high``, NaN included; return whether it is inside."""
@@ -67,8 +69,14 @@ class Violations:
         if self._found:
             self._raise()
 
-    def _append(self, violation: FieldViolation) -> None:
-        self._found.append(violation)
+    def _append(self, field: str, description: str) -> None:
+        # names of a hostile request are part of both, whatever their length and characters
+        self._found.append(
+            FieldViolation(
+                field=_shortened(_printable(field), _FIELD_CHARACTERS),
+                description=_shortened(_printable(description), _DESCRIPTION_CHARACTERS),
+            )
+        )
         if len(self._found) >= MAX_VIOLATIONS:
             self._raise()
 
@@ -76,6 +84,9 @@ class Violations:
         raise InvalidRequestError(tuple(self._found))
 
 
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+def _shortened(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[:longest]}..."
+
+
+def _printable(text: str) -> str:
+    return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")

@@ -7,12 +7,13 @@ from functools import cache
 
 import cases
 import pytest
+from any_field import change_any_field
 from dip.fallback import fallback_plan
 from dip.partition import default_partition
 from dip.planner.v1 import planner_pb2 as pb
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mutations import PLAN_MUTATIONS, change_any_field
+from mutations import PLAN_MUTATIONS
 
 from planner_service.check import check_plan
 
