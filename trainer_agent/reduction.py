@@ -77,7 +77,7 @@ class LossWeight:
         return 1.0 / total if total else 0.0
 
 
-def reduce_gradients(parameters: Iterable[torch.nn.Parameter], mesh: Mesh) -> None:
+def reduce_gradients(parameters: Iterable[torch.nn.Parameter], mesh: Mesh, *, bucket_bytes: int = BUCKET_BYTES) -> None:
     """Add gradients up over the replicas; collective over this rank's peers.
 
     A parameter without a gradient on some replicas counts as zeros there; one without a gradient on all replicas
@@ -89,6 +89,8 @@ def reduce_gradients(parameters: Iterable[torch.nn.Parameter], mesh: Mesh) -> No
         Those of this rank, in an order that is the same on all its peers.
     mesh
         Groups and timeout.
+    bucket_bytes
+        About how much one collective carries.
     """
     if mesh.replicas == 1:
         return
@@ -106,24 +108,24 @@ def reduce_gradients(parameters: Iterable[torch.nn.Parameter], mesh: Mesh) -> No
                 parameter.grad = torch.zeros_like(parameter)
             gradients.append(parameter.grad)
     with naming(mesh.rank, -1, action, mesh.timeout):
-        for bucket in _buckets(gradients):
+        for bucket in _buckets(gradients, bucket_bytes):
             flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
             dist.all_reduce(flat, group=mesh.peers)
             for gradient, total in zip(bucket, torch.split(flat, [g.numel() for g in bucket]), strict=True):
                 gradient.copy_(total.view_as(gradient))
 
 
-def _buckets(gradients: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]:
-    """Group gradients of one type so that a collective carries about `BUCKET_BYTES`."""
+def _buckets(gradients: Sequence[torch.Tensor], bucket_bytes: int) -> list[list[torch.Tensor]]:
+    """Group gradients of one type; one that is larger than a bucket stands alone."""
     made: list[list[torch.Tensor]] = []
     by_dtype: dict[torch.dtype, list[torch.Tensor]] = defaultdict(list)
     for gradient in gradients:
         by_dtype[gradient.dtype].append(gradient)
     for of_dtype in by_dtype.values():
-        held = BUCKET_BYTES
+        held = bucket_bytes
         for gradient in of_dtype:
             size = gradient.numel() * gradient.element_size()
-            if held + size > BUCKET_BYTES:
+            if held + size > bucket_bytes:
                 made.append([])
                 held = 0
             made[-1].append(gradient)

@@ -9,17 +9,19 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import torch
+import torch.distributed as dist
 from pipelines.training import make_executor
 
 from trainer_agent.errors import TrainerAgentError
 from trainer_agent.mesh import Mesh
+from trainer_agent.reduction import reduce_gradients
 from trainer_agent.transfers import GroupTransport
 
 if TYPE_CHECKING:
     import signal
     from collections.abc import Callable
 
-    import torch
     from pipelines.training import Case
 
     from trainer_agent.program import TransferStep
@@ -159,3 +161,29 @@ def construct_with_other_costs(case: Case) -> tuple[str, str]:
 def parameter_names(case: Case) -> list[str]:
     """Names of this rank's parameters."""
     return [name for name, _ in make_executor(case, Mesh.create(timeout_s=20))[0].named_parameters()]
+
+
+def place(replicas: int, ranks: int | None = None) -> tuple[int, int, list[int], list[int]] | str:
+    """Return this process's rank, replica, and the global ranks of its pipeline and of its peers; or the error."""
+    try:
+        mesh = Mesh.create(replicas=replicas, ranks=ranks, timeout_s=20)
+    except ValueError as error:
+        return str(error)
+    groups = mesh.pipeline_control, mesh.peers_control
+    pipeline, peers = (dist.get_process_group_ranks(group) for group in groups)
+    return mesh.rank, mesh.replica, pipeline, peers
+
+
+def reduced(values: list[list[float | None]], bucket_bytes: int) -> list[list[float] | None]:
+    """Add up one gradient of two equal numbers for each value of this replica; returns what each became."""
+    mesh = Mesh.create(ranks=1, replicas=len(values), timeout_s=20)
+    parameters = []
+    for number, value in enumerate(values[mesh.replica]):
+        dtype = torch.float64 if number % 2 else torch.float32
+        parameter = torch.nn.Parameter(torch.zeros(2, dtype=dtype))
+        if value is not None:
+            parameter.grad = torch.full((2,), value, dtype=dtype)
+        parameters.append(parameter)
+    parameters.append(torch.nn.Parameter(torch.zeros(2), requires_grad=False))
+    reduce_gradients(parameters, mesh, bucket_bytes=bucket_bytes)
+    return [None if parameter.grad is None else parameter.grad.tolist() for parameter in parameters]
