@@ -119,9 +119,7 @@ class VectorLoss(TinyChunk):
 
 def test_a_loss_that_is_no_scalar_is_refused() -> None:
     runner, work = runner_and_cell(0.0, MODEL, VectorLoss)
-    with pytest.raises(
-        StageInterfaceError, match=r"loss returned \(\d+,\) of torch.float64; must be"
-    ):
+    with pytest.raises(StageInterfaceError, match=r"loss returned \(\d+,\) of torch.float64; must be"):
         runner.forward(work, [], BATCH, training=True)
 
 
