@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from typing import TYPE_CHECKING
 
 from dip.job import Job
@@ -62,9 +61,8 @@ def images_needed_late() -> Case:
 def test_a_late_transfer_adds_nothing_while_other_compute_is_ready(workers: Workers) -> None:
     """200 ms late: below 20 ms more. 600 ms late, longer than there is other compute, it does show."""
     case = images_needed_late()
-    prompt, late, too_late = (
-        statistics.median(workers.run(measured_us, 2, case, delay_s)[0]) for delay_s in (0.0, 0.2, 0.6)
-    )
+    # Whatever else runs on the machine only adds: the quickest step tells.
+    prompt, late, too_late = (min(workers.run(measured_us, 2, case, delay_s)[0]) for delay_s in (0.0, 0.2, 0.6))
     assert prompt >= TEXTS * TEXT_S * 1e6
     assert late - prompt < 20_000
     assert too_late - prompt > 100_000
