@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 from fake_planner import FakePlanner
+from pipelines import forking_loader
 from pipelines.forking_loader import BATCHES, EPOCHS
-from pipelines.forking_loader import __file__ as program
 
 from trainer_agent.forking import GRPC_FORK_SUPPORT
 
@@ -19,8 +19,8 @@ def test_data_loader_workers_may_be_forked_while_the_stream_is_open() -> None:
     environment = {name: value for name, value in os.environ.items() if name != GRPC_FORK_SUPPORT}
     try:
         ran = subprocess.run(
-            [sys.executable, program, planner.listen()],
-            env=environment | {"PYTHONPATH": str(Path(program).parents[1])},
+            [sys.executable, "-m", forking_loader.__name__, planner.listen()],
+            env=environment | {"PYTHONPATH": str(Path(forking_loader.__file__).parents[1])},
             capture_output=True,
             text=True,
             timeout=120,
