@@ -13,6 +13,7 @@ from dip.validation import validate_batch, validate_job_spec, validate_plan_requ
 from planner_service.partition.choose import Chooser
 from planner_service.search.orders import orders_of
 from planner_service.search.portfolio import Portfolio
+from planner_service.search.schedule import Schedule
 from planner_service.search.stopping import Stopping
 
 if TYPE_CHECKING:
@@ -103,9 +104,8 @@ def make_plan(
     stopping = Stopping(seconds=milliseconds / 1000, max_evaluations=options.max_evaluations)
     portfolio = Portfolio(best=chosen.candidate, stopping=stopping, seed=options.seed if seed is None else seed)
     if on_plan:
-        on_plan(_lowered(request, chosen.partition, portfolio))
-    portfolio.run()
-    plan = _lowered(request, chosen.partition, portfolio)
+        on_plan(_lowered(request, chosen.partition, portfolio, Schedule.of(portfolio.best)))
+    plan = _lowered(request, chosen.partition, portfolio, portfolio.run())
     if on_plan:
         on_plan(plan)
     return plan
@@ -121,24 +121,23 @@ def _choose(request: pb.PlanRequest, job: Job, milliseconds: int) -> Chosen:
     return Chooser(job, request.batch, stopping, kept).choose()
 
 
-def _lowered(request: pb.PlanRequest, partition: pb.Partition, portfolio: Portfolio) -> pb.Plan:
-    best = portfolio.best
+def _lowered(request: pb.PlanRequest, partition: pb.Partition, portfolio: Portfolio, schedule: Schedule) -> pb.Plan:
     return lower(
-        best.work,
+        schedule.work,
         batch=request.batch,
         partition=partition,
-        orders=orders_of(best.graph, best.decoded.start),
-        ways=best.ways,
+        orders=orders_of(schedule.graph, schedule.start),
+        ways=schedule.ways,
         lower_bound_us=portfolio.bound_us,
-        search=_report(portfolio),
+        search=_report(portfolio, schedule),
     )
 
 
-def _report(portfolio: Portfolio) -> pb.SearchReport:
+def _report(portfolio: Portfolio, schedule: Schedule) -> pb.SearchReport:
     report = pb.SearchReport(
         elapsed_ms=portfolio.stopping.elapsed_ms(),
         evaluations=portfolio.stopping.evaluations,
-        optimal=portfolio.best.makespan_us == portfolio.bound_us,
+        optimal=schedule.makespan_us == portfolio.bound_us,
     )
     for step in portfolio.steps:
         report.steps.add(elapsed_ms=step.elapsed_ms, engine=step.engine, makespan_us=step.makespan_us)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from dip.fallback import leanest_ways
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,11 +29,12 @@ class TaskGraph(NamedTuple):
     rank, group
         [n] Rank and group (sub-microbatches that depend on each other) of each cell.
     duration
-        [3n] Microseconds of each task; 0 where there is none.
+        [3n] Microseconds of each task when all layers store; 0 where there is none.
     kept
-        [n] Bytes that each cell holds between its forward and its backward; 0 where it has none.
-    split_kept
-        [n] Bytes between the halves of a split backward.
+        [n] Bytes that each cell then holds from its forward to the end of its backward; 0 where it has none.
+    lean_duration, lean_kept
+        The same when all layers that can save memory do. A lean cell's backward is never split: recomputed layers
+        hold everything again between the halves.
     first, consumer, hop
         Edges by producer: those of cell ``c`` are ``first[c] : first[c + 1]`` ([n + 1]); each leads to the cell
         ``consumer`` and takes ``hop`` microseconds.
@@ -43,7 +45,7 @@ class TaskGraph(NamedTuple):
     has_backward
         [n] Whether a cell has a backward.
     need
-        [groups, ranks] Bytes of a group's cells on each rank.
+        [groups, ranks] Bytes of a group's cells on each rank when all are lean: what it needs at least.
     room
         [ranks] Bytes that activations may take; -1: no limit.
     """
@@ -52,7 +54,8 @@ class TaskGraph(NamedTuple):
     group: Ints
     duration: Ints
     kept: Ints
-    split_kept: Ints
+    lean_duration: Ints
+    lean_kept: Ints
     first: Ints
     consumer: Ints
     hop: Ints
@@ -76,23 +79,23 @@ class TaskGraph(NamedTuple):
         return len(self.room)
 
 
-def task_graph(work: Work, ways: Sequence[Way], *, split: bool = False) -> TaskGraph:
-    """Arrays of a batch's stage tasks.
+def task_graph(work: Work, *, split: bool = False) -> TaskGraph:
+    """Arrays of a batch's stage tasks, with the choice between storing and being lean left to the scheduler.
 
     Parameters
     ----------
     work
         The stage tasks.
-    ways
-        For each cell, how its layers run.
     split
-        Whether every backward of a trainable module runs in two halves.
+        Whether the backward of a cell that stores runs in two halves.
     """
     n, job = work.num_cells, work.job
     rank = np.array([chunk.rank for chunk in work.cell_chunk], dtype=np.int64)
     group = np.array(work.groups, dtype=np.int64)[np.array(work.cell_part, dtype=np.int64)]
     back = np.array([work.has_backward(cell) for cell in range(n)], dtype=np.bool_)
-    duration, kept, split_kept = _costs(work, ways, back, split=split)
+    duration, kept = _costs(work, [()] * n, np.full(n, split))
+    limited = any(job.memory_bytes) and not work.forward_only
+    lean = _costs(work, leanest_ways(work), np.zeros(n, dtype=np.bool_)) if limited else (duration, kept)
     edges = work.edges
     producer = np.array([edge.producer for edge in edges], dtype=np.int64)
     consumer = np.array([edge.consumer for edge in edges], dtype=np.int64)
@@ -102,14 +105,15 @@ def task_graph(work: Work, ways: Sequence[Way], *, split: bool = False) -> TaskG
     back_first, by_consumer = _rows(consumer[returns], n)
     by_consumer = returns[by_consumer]
     need = np.zeros((int(group.max(initial=-1)) + 1, job.ranks), dtype=np.int64)
-    np.add.at(need, (group, rank), kept)
+    np.add.at(need, (group, rank), lean[1])
     room = [limit - held if limit else -1 for limit, held in zip(job.memory_bytes, work.static_bytes, strict=True)]
     return TaskGraph(
         rank=rank,
         group=group,
         duration=duration,
         kept=kept,
-        split_kept=split_kept,
+        lean_duration=lean[0],
+        lean_kept=lean[1],
         first=first,
         consumer=consumer[by_producer],
         hop=hop[by_producer],
@@ -124,22 +128,41 @@ def task_graph(work: Work, ways: Sequence[Way], *, split: bool = False) -> TaskG
     )
 
 
-def _costs(work: Work, ways: Sequence[Way], back: NDArray[np.bool_], *, split: bool) -> tuple[Ints, Ints, Ints]:
+def fixed_graph(work: Work, graph: TaskGraph, ways: Sequence[Way], halves: NDArray[np.bool_]) -> TaskGraph:
+    """Return the same tasks with the ways of all cells decided: nothing is left to the scheduler but the order.
+
+    Parameters
+    ----------
+    work, graph
+        The stage tasks, and their arrays.
+    ways
+        For each cell, how its layers run.
+    halves
+        [n] Which backwards are split.
+    """
+    duration, kept = _costs(work, ways, halves)
+    need = np.zeros_like(graph.need)
+    np.add.at(need, (graph.group, graph.rank), kept)
+    return graph._replace(duration=duration, kept=kept, lean_duration=duration, lean_kept=kept, need=need)
+
+
+def _costs(work: Work, ways: Sequence[Way], halves: NDArray[np.bool_]) -> tuple[Ints, Ints]:
+    """Durations [3n] and bytes held [n], those between the halves of a split backward included."""
     n = work.num_cells
     duration = np.zeros(3 * n, dtype=np.int64)
     kept = np.zeros(n, dtype=np.int64)
-    split_kept = np.zeros(n, dtype=np.int64)
     for cell in range(n):
         cost = work.cost(cell, ways[cell])
         duration[cell] = cost.forward_us
-        if not back[cell]:
+        if not work.has_backward(cell):
             continue
-        kept[cell], split_kept[cell] = cost.kept_bytes, cost.split_kept_bytes
-        if split and cost.backward_weight_us:
+        if halves[cell] and cost.backward_weight_us:
             duration[n + cell], duration[2 * n + cell] = cost.backward_input_us, cost.backward_weight_us
+            kept[cell] = max(cost.kept_bytes, cost.split_kept_bytes)
         else:
             duration[n + cell] = cost.backward_us
-    return duration, kept, split_kept
+            kept[cell] = cost.kept_bytes
+    return duration, kept
 
 
 def _rows(keys: Ints, n: int) -> tuple[Ints, Ints]:

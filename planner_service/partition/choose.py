@@ -19,7 +19,7 @@ from dip.parts import instances_of
 from dip.work import Work, chunks_of
 
 from planner_service.partition.estimate import Estimator
-from planner_service.search.quick import quick_schedule
+from planner_service.search.quick import RESERVES, quick_schedule
 from planner_service.split.splitter import SplitTarget, Splitter
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class Chooser:
             near = [choice for choice in ranked if best and choice.is_beside(best[0], self._scales)]
             choice = min(near or ranked, key=ranked.__getitem__)
             del ranked[choice]
-            found = self._try(choice, best[1].candidate.depth if best else 0)
+            found = self._try(choice, best[1].candidate.guide.reserve if best else None)
             if found and (best is None or found.candidate.makespan_us < best[1].candidate.makespan_us):
                 best = choice, found
         return self._refined(*best) if best else self._last_resort()
@@ -181,19 +181,15 @@ class Chooser:
             self._cuts[choice.segments] = cut(self.job, self.loads, slots)
         return self._cuts[choice.segments]
 
-    def _try(self, choice: Choice, depth: int) -> Chosen | None:
-        """Schedule a choice quickly, recompute as for ``depth`` groups in flight; None where it does not fit."""
+    def _try(self, choice: Choice, reserve: float | None) -> Chosen | None:
+        """Schedule a choice quickly, with a reserve like the best one known; None where it does not fit."""
         work = self._work(choice, self._parts(choice))
         if work is None:
             return None
-        candidate, tried = quick_schedule(work, seeds=2, depths=self._depths(depth))
+        reserves = RESERVES if reserve is None else (reserve,)
+        candidate, tried = quick_schedule(work, seeds=4, reserves=reserves)
         self.stopping.count(tried)
         return Chosen(partition=self._cut(choice), target=self.target(choice), candidate=candidate)
-
-    def _depths(self, depth: int) -> Sequence[int]:
-        """What to try first: a few depths at the start, later the best one known and its neighbours."""
-        ranks = self.job.ranks
-        return (depth, max(1, depth * 2 // 3), depth * 3 // 2) if depth else (2 * ranks, ranks, 4 * ranks)
 
     def _work(self, choice: Choice, parts: list[Part]) -> Work | None:
         """Stage tasks of a choice; None where its layers, or its sub-microbatches alone, do not fit."""
@@ -205,8 +201,8 @@ class Chooser:
             return None
 
     def _refined(self, choice: Choice, found: Chosen) -> Chosen:
-        """Schedule the best choice with more seeds and more amounts of recompute."""
-        candidate, tried = quick_schedule(found.candidate.work, seeds=6)
+        """Schedule the best choice with more seeds and more reserves."""
+        candidate, tried = quick_schedule(found.candidate.work, seeds=8)
         self.stopping.count(tried)
         better = candidate if candidate.makespan_us < found.candidate.makespan_us else found.candidate
         return Chosen(partition=self._cut(choice), target=found.target, candidate=better)
@@ -223,7 +219,7 @@ class Chooser:
                 continue
             work = self._work(choice, parts)
             if work:
-                candidate, tried = quick_schedule(work, seeds=6)
+                candidate, tried = quick_schedule(work, seeds=8)
                 self.stopping.count(tried)
                 return Chosen(partition=self._cut(choice), target=self.target(choice), candidate=candidate)
         if refused is None:

@@ -41,9 +41,8 @@ class Walk(NamedTuple):
 def anneal(
     graph: TaskGraph,
     walk: Walk,
-    position: Ints,
+    guide: Guide,
     part: Ints,
-    rule: int,
     moves: int,
     temperature: float,
     coarse: float,
@@ -57,12 +56,10 @@ def anneal(
         The tasks.
     walk
         Where to go on; its arrays are not changed.
-    position
-        [groups] Order in which memory is promised.
+    guide
+        Rules of the decoder; its priorities are not read.
     part
         [n] Sub-microbatch of each cell.
-    rule
-        Rule of the decoder.
     moves
         How many moves to take.
     temperature
@@ -96,7 +93,7 @@ def anneal(
         else:
             for _ in range(np.random.randint(1, 6)):
                 tried[np.random.randint(0, 2 * n)] += np.random.normal() * reach * 0.5
-        found = decode(graph, Guide(tried, position, rule, 0))
+        found = decode(graph, Guide(tried, guide.position, guide.rule, guide.reserve))
         worse = found.makespan_us - current_us
         if worse <= 0 or (temperature > 0.0 and np.random.random() < np.exp(-worse / temperature)):
             current_us = found.makespan_us

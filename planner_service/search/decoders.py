@@ -3,7 +3,8 @@
 The rank that can start something first goes next (as in the paper's interleaving); among what it can start by then it
 takes the task of the lowest priority value. Memory is admitted by groups, as in :mod:`dip.listing`: on every rank, what
 a group needs in all plus what later groups hold stays within the limit, so the oldest unfinished group can always run
-to its end. Weight halves run when nothing else can start.
+to its end. A cell whose layers cannot all store without taking room that is promised or held in reserve is run lean.
+Weight halves run when nothing else can start.
 """
 
 from __future__ import annotations
@@ -36,39 +37,62 @@ class Guide(NamedTuple):
         [groups] Place of each group in the order in which memory is promised.
     rule
         UNIFIED or ALTERNATE.
-    patience_us
-        How long a rank may idle for a task of lower priority value that is about to be ready.
+    reserve
+        Share of a rank's room that cells which store leave free: the more, the more layers are lean and the more
+        groups can be in flight.
     """
 
     priority: NDArray[np.float64]
     position: Ints
     rule: int
-    patience_us: int
+    reserve: float
 
 
 class Decoded(NamedTuple):
-    """A schedule: start of each task ([3n], -1 where there is none) and the end of the last, NEVER if it got stuck."""
+    """A schedule.
+
+    Parameters
+    ----------
+    start
+        [3n] Start of each task; -1 where there is none.
+    makespan_us
+        End of the last task; NEVER if the decoder got stuck.
+    lean
+        [n] Cells whose layers are lean.
+    """
 
     start: Ints
     makespan_us: int
+    lean: NDArray[np.bool_]
+
+
+REFUSED, STORE, LEAN = 0, 1, 2
+"""What memory allows a forward: nothing now, to store, or to run lean."""
 
 
 @njit(cache=True)
-def _admits(graph: TaskGraph, position: Ints, held: Ints, need: Ints, oldest: int, newest: int, cell: int) -> bool:
-    """Whether a forward may start: no earlier group loses the room that it still needs on this rank."""
+def _admits(graph: TaskGraph, guide: Guide, held: Ints, need: Ints, oldest: int, newest: int, cell: int) -> int:
+    """What a forward may do so that no group, its own and earlier ones, loses the room that it still needs."""
     rank = graph.rank[cell]
-    size = graph.kept[cell]
-    if graph.room[rank] < 0 or size == 0:
-        return True
-    mine = position[graph.group[cell]]
-    later = size
-    for p in range(mine, newest + 1):
+    room = graph.room[rank]
+    least = graph.lean_kept[cell]
+    if room < 0 or not graph.has_backward[cell]:
+        return STORE
+    mine = guide.position[graph.group[cell]]
+    later = 0
+    for p in range(mine + 1, newest + 1):
         later += held[p, rank]
+    own = need[mine, rank] + later
+    later += held[mine, rank]
+    worst = 0
     for p in range(mine - 1, oldest - 1, -1):
-        if need[p, rank] + later > graph.room[rank]:
-            return False
+        worst = max(worst, need[p, rank] + later)
         later += held[p, rank]
-    return True
+    if worst + least > room:
+        return REFUSED
+    size = graph.kept[cell]
+    fits = max(worst + size, own + size - least) <= room
+    return STORE if fits and later + size <= room * (1.0 - guide.reserve) else LEAN
 
 
 @njit(cache=True)
@@ -87,6 +111,8 @@ def decode(graph: TaskGraph, guide: Guide) -> Decoded:
     groups = graph.need.shape[0]
     position = guide.position
     start = np.full(3 * n, -1, dtype=np.int64)
+    lean = np.zeros(n, dtype=np.bool_)
+    size = np.zeros(n, dtype=np.int64)
     ready = np.zeros(2 * n, dtype=np.int64)
     missing = np.empty(2 * n, dtype=np.int64)
     missing[:n] = graph.inputs
@@ -129,12 +155,11 @@ def decode(graph: TaskGraph, guide: Guide) -> Decoded:
         now = soonest[r]
         if now >= NEVER:
             break
-        # The best task that can start by now, or within the rank's patience.
         chosen, slot = -1, -1
-        chosen_turn = False
+        chosen_turn = chosen_lean = False
         for i in range(offset[r], offset[r] + num_waiting[r]):
             task = waiting[i]
-            if ready[task] > now + guide.patience_us:
+            if ready[task] > now:
                 continue
             turn = guide.rule == ALTERNATE and ((task < n) != last_forward[r])
             if chosen >= 0:
@@ -142,8 +167,11 @@ def decode(graph: TaskGraph, guide: Guide) -> Decoded:
                     continue
                 if chosen_turn == turn and guide.priority[task] >= guide.priority[chosen]:
                     continue
-            if task < n and not _admits(graph, position, held, need, oldest, newest, task):
-                continue
+            if task < n:
+                allowed = _admits(graph, guide, held, need, oldest, newest, task)
+                if allowed == REFUSED:
+                    continue
+                chosen_lean = allowed == LEAN
             chosen, slot, chosen_turn = task, i, turn
         begin = free[r]
         if chosen >= 0:
@@ -155,20 +183,24 @@ def decode(graph: TaskGraph, guide: Guide) -> Decoded:
             start[task] = free[r]
             end = free[r] + graph.duration[task]
             p = position[graph.group[cell]]
-            held[p, r] -= graph.kept[cell]
-            need[p, r] -= graph.kept[cell]
+            held[p, r] -= size[cell]
+            need[p, r] -= size[cell]
         else:
             unscheduled -= 1
             num_waiting[r] -= 1
             waiting[slot] = waiting[offset[r] + num_waiting[r]]
             start[chosen] = begin
-            end = begin + graph.duration[chosen]
             cell = chosen if chosen < n else chosen - n
+            if chosen < n and chosen_lean:
+                lean[cell] = True
+            end = begin + (graph.lean_duration[chosen] if lean[cell] else graph.duration[chosen])
             p = position[graph.group[cell]]
             if chosen < n:
                 last_forward[r] = True
                 if graph.has_backward[cell]:
-                    held[p, r] += graph.kept[cell]
+                    size[cell] = graph.lean_kept[cell] if lean[cell] else graph.kept[cell]
+                    held[p, r] += size[cell]
+                    need[p, r] += size[cell] - graph.lean_kept[cell]
                     newest = max(newest, p)
                     missing[n + cell] -= 1
                     ready[n + cell] = max(ready[n + cell], end)
@@ -183,16 +215,16 @@ def decode(graph: TaskGraph, guide: Guide) -> Decoded:
                         other = graph.rank[later]
                         waiting[offset[other] + num_waiting[other]] = later
                         num_waiting[other] += 1
-                        if other != r and _admits(graph, position, held, need, oldest, newest, later):
+                        if other != r and _admits(graph, guide, held, need, oldest, newest, later) != REFUSED:
                             soonest[other] = min(soonest[other], max(free[other], ready[later]))
             else:
                 last_forward[r] = False
-                if graph.duration[2 * n + cell] > 0:
+                if graph.duration[2 * n + cell] > 0 and not lean[cell]:
                     weights[offset[r] + num_weights[r]] = cell
                     num_weights[r] += 1
                 else:
-                    held[p, r] -= graph.kept[cell]
-                    need[p, r] -= graph.kept[cell]
+                    held[p, r] -= size[cell]
+                    need[p, r] -= size[cell]
                 for i in range(graph.back_first[cell], graph.back_first[cell + 1]):
                     later = n + graph.producer[i]
                     ready[later] = max(ready[later], end + graph.back_hop[i])
@@ -216,8 +248,8 @@ def decode(graph: TaskGraph, guide: Guide) -> Decoded:
         for i in range(offset[r], offset[r] + num_waiting[r]):
             task = waiting[i]
             when = max(free[r], ready[task])
-            if when < soonest[r] and (task >= n or _admits(graph, position, held, need, oldest, newest, task)):
+            if when < soonest[r] and (task >= n or _admits(graph, guide, held, need, oldest, newest, task) != REFUSED):
                 soonest[r] = when
                 if when == free[r]:
                     break
-    return Decoded(start, makespan if unscheduled == 0 else NEVER)
+    return Decoded(start, makespan if unscheduled == 0 else NEVER, lean)

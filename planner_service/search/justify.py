@@ -26,24 +26,31 @@ def can_mirror(graph: TaskGraph) -> bool:
 def mirror(graph: TaskGraph) -> TaskGraph:
     """Return the graph whose schedules are those of ``graph`` run backwards in time."""
     n = graph.num_cells
-    duration = graph.duration.copy()
-    duration[:n], duration[n : 2 * n] = graph.duration[n : 2 * n], graph.duration[:n]
-    return graph._replace(duration=duration)
+    exchanged = np.concatenate([np.arange(n, 2 * n), np.arange(n), np.arange(2 * n, 3 * n)])
+    return graph._replace(duration=graph.duration[exchanged], lean_duration=graph.lean_duration[exchanged])
 
 
-def justify(graph: TaskGraph, found: Decoded, position: Ints, *, rounds: int) -> Decoded:
+def ends_of(graph: TaskGraph, found: Decoded) -> Ints:
+    """End of each forward and backward, [2n]."""
+    n = graph.num_cells
+    lean = np.concatenate([found.lean, found.lean])
+    return found.start[: 2 * n] + np.where(lean, graph.lean_duration[: 2 * n], graph.duration[: 2 * n])
+
+
+def justify(graph: TaskGraph, found: Decoded, guide: Guide, *, rounds: int) -> Decoded:
     """Improve a schedule by at most ``rounds`` passes there and back; never returns a worse one."""
     n = graph.num_cells
     mirrored = mirror(graph)
+    reserve, position = guide.reserve, guide.position
     flipped = position.max(initial=0) - position
     best = current = found
     for _ in range(rounds):
-        ends = current.start[: 2 * n] + graph.duration[: 2 * n]
+        ends = ends_of(graph, current)
         late_first = -np.concatenate([ends[n:], ends[:n]]).astype(np.float64)
-        there = decode(mirrored, Guide(late_first, flipped, UNIFIED, 0))
-        ends = there.start[: 2 * n] + mirrored.duration[: 2 * n]
+        there = decode(mirrored, Guide(late_first, flipped, UNIFIED, reserve))
+        ends = ends_of(mirrored, there)
         late_first = -np.concatenate([ends[n:], ends[:n]]).astype(np.float64)
-        current = decode(graph, Guide(late_first, position, UNIFIED, 0))
+        current = decode(graph, Guide(late_first, position, UNIFIED, reserve))
         if current.makespan_us >= best.makespan_us:
             break
         best = current

@@ -37,40 +37,39 @@ def restore(work: Work, orders: Sequence[Sequence[Task]], ways: Sequence[Way], r
     Returns
     -------
     list of Way
-        The new ways; every group still fits alone.
+        The new ways.
     """
     chosen = list(ways)
-    group = work.groups
     for rank, order in enumerate(orders):
         space = room[rank]
         if space is not None:
-            _Rank(work, order, chosen, space, group).restore()
+            _Rank(work, order, chosen, space).restore()
     return chosen
 
 
 class _Rank:
     """What is held on one rank after each of its tasks starts."""
 
-    def __init__(self, work: Work, order: Sequence[Task], ways: list[Way], space: int, group: Sequence[int]) -> None:
+    def __init__(self, work: Work, order: Sequence[Task], ways: list[Way], space: int) -> None:
         self.work, self.ways = work, ways
-        self.group = group
         self.span: dict[int, tuple[int, int]] = {}
         begun: dict[int, int] = {}
+        halved: set[int] = set()
         delta = np.zeros(len(order) + 1, dtype=np.int64)
-        self.group_room: dict[int, int] = {}
         for place, (phase, cell) in enumerate(order):
             if not work.has_backward(cell):
                 continue
             if phase == Phase.FORWARD:
                 begun[cell] = place
-            elif phase in (Phase.BACKWARD, Phase.BACKWARD_WEIGHT):
+            else:
                 self.span[cell] = begun[cell], place + 1
+                if phase != Phase.BACKWARD:
+                    halved.add(cell)
         for cell, (first, last) in self.span.items():
-            size = work.cost(cell, ways[cell]).kept_bytes
+            cost = work.cost(cell, ways[cell])
+            size = max(cost.kept_bytes, cost.split_kept_bytes) if cell in halved else cost.kept_bytes
             delta[first] += size
             delta[last] -= size
-            of_group = group[work.cell_part[cell]]
-            self.group_room[of_group] = self.group_room.get(of_group, space) - size
         self.slack = space - np.cumsum(delta[:-1])
 
     def restore(self) -> None:
@@ -78,8 +77,7 @@ class _Rank:
         lean = [cell for cell in self.span if num_lean(self.ways[cell])]
         for cell in sorted(lean, key=lambda cell: (-self._gain(cell), cell)):
             first, last = self.span[cell]
-            of_group = self.group[self.work.cell_part[cell]]
-            spare = min(int(self.slack[first:last].min()), self.group_room[of_group])
+            spare = int(self.slack[first:last].min())
             held = self.work.cost(cell, self.ways[cell]).kept_bytes
             for fewer in range(num_lean(self.ways[cell])):
                 way = self.work.lean_ways.way(self.work.cell_kind[cell], fewer)
@@ -87,7 +85,6 @@ class _Rank:
                 if more <= spare:
                     self.ways[cell] = way
                     self.slack[first:last] -= more
-                    self.group_room[of_group] -= more
                     break
 
     def _gain(self, cell: int) -> float:

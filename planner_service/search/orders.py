@@ -8,8 +8,6 @@ import numpy as np
 from dip.lowering import Phase
 from numba import njit
 
-from planner_service.search.decoders import Decoded
-
 if TYPE_CHECKING:
     from dip.lowering import Task
 
@@ -23,7 +21,7 @@ def orders_of(graph: TaskGraph, start: Ints) -> list[list[Task]]:
     orders: list[list[Task]] = [[] for _ in range(graph.num_ranks)]
     for task in tasks[np.argsort(start[tasks], kind="stable")].tolist():
         cell = task % n
-        halves = graph.duration[2 * n + cell] > 0
+        halves = start[2 * n + cell] >= 0
         if task < n:
             phase = Phase.FORWARD
         elif task < 2 * n:
@@ -34,10 +32,11 @@ def orders_of(graph: TaskGraph, start: Ints) -> list[list[Task]]:
     return orders
 
 
-def retime(graph: TaskGraph, start: Ints) -> Decoded:
-    """Earliest times when ranks keep the order of ``start``; durations may have changed since."""
+def retime(graph: TaskGraph, start: Ints) -> tuple[Ints, int]:
+    """Earliest starts, and the makespan, when ranks keep the order of ``start`` and all ways are decided."""
     tasks = np.flatnonzero(start >= 0)
-    return Decoded(*_earliest(graph, tasks[np.argsort(start[tasks], kind="stable")]))
+    earliest, makespan_us = _earliest(graph, tasks[np.argsort(start[tasks], kind="stable")])
+    return earliest, int(makespan_us)
 
 
 @njit(cache=True)

@@ -6,33 +6,36 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from dip.fallback import activation_room, fitting_ways
+import numpy as np
 
 from planner_service.domain.graph import task_graph
-from planner_service.search.decoders import NEVER, Decoded, Guide, decode
+from planner_service.search.decoders import NEVER, decode
+from planner_service.search.justify import can_mirror, justify
 from planner_service.search.seeds import seed_guides
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-    from dip.memory import Way
     from dip.work import Work
 
-    from planner_service.domain.graph import TaskGraph
+    from planner_service.domain.graph import Ints, TaskGraph
+    from planner_service.search.decoders import Decoded, Guide
+
+JUSTIFIED, ROUNDS = 2, 3
+"""How many seeds are improved forwards and backwards, and how often."""
+
+RESERVES = (0.0, 0.2, 0.5, 0.8)
+"""Shares of a rank's room that are worth a try as reserve, where memory is limited."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Candidate:
-    """A schedule and all that it was made from.
+    """A schedule as a decoder made it, with all that it was made from.
 
     Parameters
     ----------
     work
         The stage tasks.
-    ways
-        For each cell, how its layers run.
-    depth
-        Number of groups in flight that the ways were made for; 0 where memory is not limited.
     graph
         The same as arrays.
     guide
@@ -44,8 +47,6 @@ class Candidate:
     """
 
     work: Work
-    ways: Sequence[Way]
-    depth: int
     graph: TaskGraph
     guide: Guide
     decoded: Decoded
@@ -57,17 +58,17 @@ class Candidate:
         return self.decoded.makespan_us
 
 
-def quick_schedule(work: Work, *, seeds: int, depths: Sequence[int] | None = None) -> tuple[Candidate, int]:
-    """Best of a few seeds, for a few amounts of recompute where memory is limited.
+def quick_schedule(work: Work, *, seeds: int, reserves: Sequence[float] = RESERVES) -> tuple[Candidate, int]:
+    """Best of a few seeds, with a few reserves where memory is limited.
 
     Parameters
     ----------
     work
         The stage tasks; every group fits alone with all layers lean.
     seeds
-        How many seeds to decode for each amount.
-    depths
-        Numbers of groups that memory is divided among; by default all that are worth a try.
+        How many seeds to decode for each reserve.
+    reserves
+        What to try; without effect where memory is not limited.
 
     Returns
     -------
@@ -76,34 +77,32 @@ def quick_schedule(work: Work, *, seeds: int, depths: Sequence[int] | None = Non
     """
     best: Candidate | None = None
     tried = 0
-    for depth, ways in ways_to_try(work, depths or all_depths(work.job.ranks)):
-        graph = task_graph(work, ways)
-        for name, guide in islice(seed_guides(graph), seeds):
-            found = decode(graph, guide)
-            tried += 1
-            if best is None or found.makespan_us < best.makespan_us:
-                best = Candidate(
-                    work=work, ways=ways, depth=depth, graph=graph, guide=guide, decoded=found, engine=f"list: {name}"
-                )
+    for split in (False, True) if work.job.split_backward else (False,):
+        graph = task_graph(work, split=split)
+        for reserve in reserves if is_limited(graph) else (0.0,):
+            decoded = [
+                (decode(graph, guide), guide, name) for name, guide in islice(seed_guides(graph, reserve), seeds)
+            ]
+            tried += seeds
+            for found, guide, name in sorted(decoded, key=lambda made: made[0].makespan_us)[:JUSTIFIED]:
+                better = justify(graph, found, guide, rounds=ROUNDS) if can_mirror(graph) else found
+                tried += 2 * ROUNDS
+                if best is None or better.makespan_us < best.makespan_us:
+                    best = Candidate(work=work, graph=graph, guide=guide, decoded=better, engine=f"list: {name}")
     if best is None or best.makespan_us >= NEVER:
         raise RuntimeError("the decoder got stuck although every group fits alone")
     return best, tried
 
 
-def all_depths(ranks: int) -> tuple[int, ...]:
-    """Numbers of groups in flight that are worth a try: around two a rank."""
-    return tuple(max(1, ranks * eighths // 8) for eighths in (16, 8, 24, 12, 4, 32, 6, 48))
+def is_limited(graph: TaskGraph) -> bool:
+    """Whether some rank has less room than all of its activations would take."""
+    limits = graph.room >= 0
+    wanted = sum_by_rank(graph)
+    return bool((wanted[limits] > graph.room[limits]).any())
 
 
-def ways_to_try(work: Work, depths: Sequence[int]) -> Iterator[tuple[int, list[Way]]]:
-    """Ways of all cells for several numbers of groups in flight; all store where nothing is limited."""
-    room = activation_room(work.job, work.chunks)
-    if work.forward_only or all(space is None for space in room):
-        yield 0, [()] * work.num_cells
-        return
-    seen: list[list[Way]] = []
-    for depth in depths:
-        ways = fitting_ways(work, room, depth)
-        if ways not in seen:
-            seen.append(ways)
-            yield depth, ways
+def sum_by_rank(graph: TaskGraph) -> Ints:
+    """Bytes that each rank would hold if all cells stored at once."""
+    wanted = np.zeros(graph.num_ranks, dtype=np.int64)
+    np.add.at(wanted, graph.rank, graph.kept)
+    return wanted
