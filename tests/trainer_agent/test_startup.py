@@ -44,11 +44,12 @@ def decide(
     client: PlannerClient | None,
     *,
     request: pb.RegisterJobRequest = REQUEST,
+    job_id: str | None = None,
+    connect_wait_s: float = 10.0,
     step_timeout_s: float = 300.0,
-    **settings: object,
 ) -> FirstRegistration:
-    made = AgentSettings(**{"connect_wait_s": 10.0, **settings})  # type: ignore[arg-type]
-    return FirstRegistration(request, made, client, step_timeout_s=step_timeout_s, clock_us=lambda: NOW_US)
+    settings = AgentSettings(job_id=job_id, connect_wait_s=connect_wait_s)
+    return FirstRegistration(request, settings, client, step_timeout_s=step_timeout_s, clock_us=lambda: NOW_US)
 
 
 def test_the_planner_chooses_the_partition(planner: FakePlanner, client: PlannerClient) -> None:
