@@ -28,20 +28,26 @@ MAX_IMAGES = 12
 LEAST_PATCHES = 144  # of a document's images together: actions that take no time would show nothing
 TEXT_ONLY_SHARE = 0.5
 TOKENS_OF_A_MICROBATCH = 320
+MEAN_GREY, GREY_SPREAD = 0.3, 0.38  # of the digits, in 0 to 1: images are brought to mean 0 and spread 1
 IMAGE = -1  # stands in `Document.tokens` for a row that an image gives
 NO_TARGET = -100
 
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-STORY = """the clerk opens the old ledger by the window . every page holds a row of small figures in brown ink .
-he reads them aloud and his sister writes them down . the rain has washed out some of the columns .
-where a figure is lost they leave an empty square . at noon the lamp is lit and they begin again .
-nobody remembers who kept these books before the flood . the last page is signed with a single letter .
-in the evening they count the sheets and tie them with a string . tomorrow another box will come from the archive .""".split()
+STORY = """
+the clerk opens the old ledger by the window .
+every page holds a row of small figures in brown ink .
+he reads them aloud and his sister writes them down .
+the rain has washed out some of the columns .
+where a figure is lost they leave an empty square .
+at noon the lamp is lit and they begin again .
+nobody remembers who kept these books before the flood .
+the last page is signed with a single letter .
+in the evening they count the sheets and tie them with a string .
+tomorrow another box will come from the archive .
+"""
+SENTENCES = tuple(tuple(line.split()) for line in STORY.strip().splitlines())
 CAPTIONS = ("{} stands here .", "{} is this figure .", "{} it reads .")
-SENTENCES = tuple(tuple(words.split()) for words in " ".join(STORY).replace(" .", " .|").split("|") if words)
-VOCABULARY = tuple(
-    dict.fromkeys(["<begin>", *DIGITS, *STORY, *(word for caption in CAPTIONS for word in caption.split())])
-)
+VOCABULARY = tuple(dict.fromkeys(["<begin>", *DIGITS, *STORY.split(), *" ".join(CAPTIONS).replace("{}", "").split()]))
 _NUMBER = {word: number for number, word in enumerate(VOCABULARY)}
 
 
@@ -57,7 +63,7 @@ class Document:
     Parameters
     ----------
     images
-        Each ``[side, side]`` in 0 to 1.
+        Each ``[side, side]``, of mean 0 and spread 1 over all images.
     tokens
         What the language model reads, ``[tokens]``: numbers of words, and `IMAGE` for each row that an image gives.
     """
@@ -134,7 +140,7 @@ class DigitDocuments(Dataset[DocumentBatch]):
         from sklearn.datasets import load_digits
 
         digits = load_digits()
-        self._images = torch.from_numpy(digits.images).to(torch.float32) / 16
+        self._images = (torch.from_numpy(digits.images).to(torch.float32) / 16 - MEAN_GREY) / GREY_SPREAD
         self._labels: Sequence[int] = digits.target.tolist()
         self._num_batches, self._num_microbatches, self._seed = num_batches, num_microbatches, seed
 

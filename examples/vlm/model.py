@@ -91,10 +91,11 @@ class VisionChunk(ChunkModule):
         with _drawn_from(f"{seed}/around"):
             embed, merge = nn.Linear(PATCH**2, size.width), nn.Linear(MERGE**2 * size.width, config.language.width)
             places = nn.Parameter(0.5 * torch.randn(size.width, PLACES, PLACES))
+            whole = nn.Linear(size.width, config.language.width)
         if chunk.is_first:
             self.embed, self.places = embed, places
         if chunk.is_last:
-            self.norm, self.merge = nn.LayerNorm(size.width), merge
+            self.norm, self.merge, self.whole = nn.LayerNorm(size.width), merge, whole
 
     def enter(self, task: StageTask, results: Results) -> torch.Tensor:
         """Embed the patches of the task's images, each with its place in the image."""
@@ -103,8 +104,11 @@ class VisionChunk(ChunkModule):
         return self.embed(patches) + torch.cat([self._places(len(image) // PATCH) for image in images])
 
     def leave(self, x: torch.Tensor, task: StageTask) -> torch.Tensor:
-        """Merge squares of patches; patches stand square by square already."""
-        return self.merge(self.norm(x).view(-1, self.merge.in_features))
+        """Merge squares of patches, which stand together, and add to each row what the image is as a whole."""
+        x = self.norm(x)
+        means = torch.stack([image.mean(0) for image in x.split(task.output_rows)])
+        rows = torch.tensor(task.result_rows)
+        return self.merge(x.view(-1, self.merge.in_features)) + self.whole(means).repeat_interleave(rows, dim=0)
 
     def _places(self, side: int) -> torch.Tensor:
         """Where each patch stands in an image of ``side * side`` patches: learned for one size, scaled to all."""

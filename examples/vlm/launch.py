@@ -1,0 +1,52 @@
+"""What a script of ranks checks before it trains: how it was started, what is installed, how many cores there are."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+
+from trainer_agent import Mesh
+
+NEEDED = {"sklearn": "scikit-learn", "tqdm": "tqdm"}
+
+
+def require_packages(packages: dict[str, str] = NEEDED) -> None:
+    """Exit with what to install where a package that the example needs is missing."""
+    missing = [name for module, name in packages.items() if importlib.util.find_spec(module) is None]
+    if missing:
+        sys.exit(f"{', '.join(missing)} missing: install the extra of the examples, pip install 'dip-planner[demo]'")
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0))
+
+
+def join_ranks(script: str) -> Mesh:
+    """Join the processes that torchrun started, one thread each.
+
+    Parameters
+    ----------
+    script
+        As torchrun's command line names it, for who started it otherwise.
+    """
+    if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
+        sys.exit(f"start this with torchrun: torchrun --standalone --nproc-per-node 2 {script}")
+    require_packages()
+    logging.basicConfig(level=logging.WARNING, format=f"rank {os.environ['RANK']}: %(message)s")
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    dist.init_process_group("gloo")
+    mesh = Mesh.create(timeout_s=60)
+    cores = usable_cores()
+    if dist.get_rank() == 0 and cores < dist.get_world_size():
+        print(
+            f"warning: {dist.get_world_size()} ranks share {cores} core{'s'[: cores > 1]}: they take turns instead of "
+            "working side by side, so training is right but no schedule can make it faster",
+            flush=True,
+        )
+    return mesh
