@@ -45,7 +45,8 @@ class Executor:
 
     Gradients are added to ``parameter.grad``, as ``loss.backward()`` would: call ``optimizer.zero_grad()`` between
     steps. Whether modules are in training or evaluation mode (dropout) is left to ``executor.chunks.train()`` and
-    ``.eval()``; a step never changes it.
+    ``.eval()``; a step never changes it. Results that their consumers ignore get gradients of zeros, not none. One
+    parameter that chunks on several ranks share (a tied embedding) is not kept equal: give each rank its own.
 
     Parameters
     ----------
@@ -93,7 +94,7 @@ class Executor:
         self.chunks = nn.ModuleDict()
         for chunk in chunks_of_rank(job, source.partition, self._mesh.rank):
             spec = job.modules[job.module_index[chunk.module]]
-            module = build_and_check(build_chunk, chunk)
+            module = build_and_check(build_chunk, chunk).to(self._mesh.device)
             self._runners[chunk.module, chunk.index] = StageRunner(
                 chunk=chunk,
                 module=module,
