@@ -60,7 +60,7 @@ class Settings(BaseSettings):
         default=0, ge=0, le=1024, description="Solver processes. 0: half of the cores that the planner may use."
     )
     kept_iterations: int = Field(
-        default=16, ge=1, le=100_000, description="Planned iterations kept for each replica; older ones are dropped."
+        default=32, ge=1, le=100_000, description="Planned iterations kept for each replica; older ones are dropped."
     )
     kept_closed_jobs: int = Field(
         default=8, ge=0, le=10_000, description="Closed jobs that stay readable; older ones are forgotten."

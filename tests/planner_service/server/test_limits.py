@@ -50,17 +50,19 @@ def test_sixteen_ranks_and_128_microbatches_reach_clients_with_default_limits() 
 
 
 def test_event_loop_stays_free_while_big_plans_pass() -> None:
+    """No turn of the loop computes for long; CPU time is measured, so that a busy machine does not count."""
+
     async def scenario() -> None:
         async with planner(solve_grace_ms=60_000) as server, client(server) as stub:
             registration, submission = large()
             await stub.RegisterJob(registration)
-            lags: list[float] = []
-            watching = asyncio.create_task(_watch_lag(lags))
+            turns_s: list[float] = []
+            watching = asyncio.create_task(_watch_turns(turns_s))
             await stub.SubmitBatch(submission)
             await asyncio.gather(*(take(stub.StreamSchedules(stream(rank=rank)), 1) for rank in range(RANKS)))
             watching.cancel()
-            # This process also parses what sixteen clients receive; a blocking serialization alone takes longer.
-            assert sorted(lags)[int(0.9 * len(lags))] < 0.05
+            # Sixteen clients parse what they receive in this loop too; to split the plan among them takes longer.
+            assert max(turns_s) < 0.015
 
     run(scenario(), limit_s=120)
 
@@ -93,8 +95,8 @@ def test_pings_on_idle_streams_are_welcome() -> None:
     run(scenario())
 
 
-async def _watch_lag(lags: list[float]) -> None:
+async def _watch_turns(turns_s: list[float]) -> None:
     while True:
-        began = time.monotonic()
-        await asyncio.sleep(0.005)
-        lags.append(time.monotonic() - began - 0.005)
+        began_s = time.thread_time()
+        await asyncio.sleep(0.001)
+        turns_s.append(time.thread_time() - began_s)
