@@ -169,6 +169,7 @@ class Ranks:
         self._iteration = first_iteration
         self.fallbacks: list[bool] = []
         self.reasons: list[list[str]] = []
+        self.waited_us: list[int] = []
         self.times: list[float] = []
         self._ranks: list[Rank] = []
         for rank, endpoint in enumerate(endpoints):
@@ -207,6 +208,7 @@ class Ranks:
             assert len({one["fallback"] for one in said}) == 1, said
             self.fallbacks.append(said[0]["fallback"])
             self.reasons.append([one["reason"] for one in said])
+            self.waited_us.append(max(one["waited_us"] for one in said))
             self.times.append(max(one["at"] for one in said))
         return self.fallbacks[-iterations:]
 

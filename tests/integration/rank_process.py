@@ -141,7 +141,13 @@ class RankLoop:
             optimizer.step()
             optimizer.zero_grad()
             reason = agent.stats.last_fallback_reason if result.fallback else ""
-            self._say(iteration=iteration, fallback=result.fallback, reason=reason, at=time.monotonic())
+            self._say(
+                iteration=iteration,
+                fallback=result.fallback,
+                reason=reason,
+                waited_us=result.waited_us,
+                at=time.monotonic(),
+            )
         trace.finish(named)
         self._say(stats=asdict(agent.stats), trace=trace)
         agent.close()

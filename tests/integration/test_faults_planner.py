@@ -56,8 +56,8 @@ def test_training_outlives_a_planner_that_is_killed_and_one_that_is_stopped(
     planner.send(signal.SIGSTOP)
     stopped_s = time.monotonic()
     assert all(ranks.go(13)[-10:])
-    # Three times the 200 ms that an iteration may wait, then no more: the planner is not heard.
-    assert ranks.times[-1] - ranks.times[-10] < 10 * 0.2
+    # Up to three times the 200 ms that an iteration may wait, then hardly any more: the planner is not heard.
+    assert sum(ranks.waited_us[-10:]) < 2 * 250_000
     say(capsys, f"stopped: 13 iterations took {ranks.times[-1] - stopped_s:.2f} s")
     planner.send(signal.SIGCONT)
     back_s = time.monotonic()
