@@ -1,0 +1,85 @@
+"""The decoder makes a valid schedule of any priorities, and never gets stuck where every group fits alone."""
+
+from __future__ import annotations
+
+import numpy as np
+from cases import FITTING, documents, job, request
+from dip.partition import default_partition
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from random_work import Instance, instances, random_guide
+
+from planner_service.domain.graph import task_graph
+from planner_service.search.decoders import ALTERNATE, NEVER, UNIFIED, Guide, decode
+from planner_service.search.schedule import Schedule
+
+SLOW = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@SLOW
+@given(instances(), st.integers(0, 1000))
+def test_any_priorities_give_a_valid_schedule(instance: Instance, seed: int) -> None:
+    graph = instance.graph()
+    candidate = instance.candidate(graph, random_guide(graph, seed))
+    assert candidate.makespan_us < NEVER
+    assert not instance.faults(Schedule.of(candidate))
+
+
+def tight(spare_bytes: int) -> Instance:
+    """Six microbatches with room for the largest of them, all lean, and ``spare_bytes`` more."""
+    asked = request(job(ranks=3, memory_bytes=[0], split_backward=True), documents(6))
+    asked.partition.CopyFrom(default_partition(asked.job, asked.batch))
+    free = Instance.of(asked).work
+    asked.job.cluster.memory_bytes[0] = 1 << 40
+    needs = task_graph(Instance.of(asked).work).need
+    worst = max(static + int(need) for static, need in zip(free.static_bytes, needs.max(axis=0), strict=True))
+    asked.job.cluster.memory_bytes[0] = worst + spare_bytes
+    return Instance.of(asked)
+
+
+def test_it_is_not_stuck_with_room_for_one_group_to_the_byte() -> None:
+    for spare in (0, 1, 1000, 50_000):
+        instance = tight(spare)
+        for split in (False, True):
+            graph = task_graph(instance.work, split=split)
+            for seed in range(20):
+                candidate = instance.candidate(graph, random_guide(graph, seed))
+                assert candidate.makespan_us < NEVER
+                assert not instance.faults(Schedule.of(candidate))
+
+
+def test_the_more_is_held_in_reserve_the_more_is_lean() -> None:
+    instance = tight(200_000)
+    graph = task_graph(instance.work)
+    guide = random_guide(graph, 3)
+    lean = [int(decode(graph, guide._replace(reserve=reserve)).lean.sum()) for reserve in (0.0, 0.5, 1.0)]
+    assert lean[0] < lean[-1]
+    assert lean == sorted(lean)
+
+
+def test_nothing_is_lean_without_a_limit() -> None:
+    asked = FITTING["two_encoders"]()
+    asked.partition.CopyFrom(default_partition(asked.job))
+    graph = Instance.of(asked).graph()
+    assert not decode(graph, random_guide(graph, 0)).lean.any()
+
+
+def test_the_lowest_priority_value_goes_first() -> None:
+    """On one rank, by groups: the order of forwards is that of the values, and backwards that are lower go before."""
+    asked = request(job(ranks=1), [[{"language": [100 + j]}] for j in range(4)])
+    asked.partition.CopyFrom(default_partition(asked.job))
+    graph = Instance.of(asked).graph()
+    n = graph.num_cells
+    values = np.array([3.0, 1.0, 0.0, 2.0, -1.0, -1.0, 9.0, 10.0])
+    start = decode(graph, Guide(values, np.arange(n), UNIFIED, 0.0)).start
+    # Cell 2 first; its backward is the least urgent. Backwards of 1 and 0 go as soon as they can.
+    assert np.argsort(start[: 2 * n]).tolist() == [2, 1, 5, 3, 0, 4, 6, 7]
+
+
+def test_in_turns_a_backward_follows_a_forward_where_both_can_start() -> None:
+    asked = request(job(ranks=1), [[{"language": [100]}] for _ in range(4)])
+    asked.partition.CopyFrom(default_partition(asked.job))
+    graph = Instance.of(asked).graph()
+    n = graph.num_cells
+    start = decode(graph, Guide(np.arange(2.0 * n), np.arange(n), ALTERNATE, 0.0)).start
+    assert np.argsort(start[: 2 * n]).tolist() == [0, 4, 1, 5, 2, 6, 3, 7]

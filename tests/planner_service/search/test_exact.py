@@ -1,0 +1,79 @@
+"""CP-SAT's windows: what they find is valid and no longer, and whole instances are proven."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cases import documents, job, request
+from dip.partition import default_partition
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from random_work import Instance, instances, random_guide
+
+from planner_service.search.exact import WindowModel, successors
+from planner_service.search.schedule import Schedule
+
+SLOW = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def window(start: np.ndarray, first: float, share: float) -> np.ndarray:
+    """Tasks that start in a window: it begins after a share of the tasks and holds a share of them."""
+    tasks = np.flatnonzero(start >= 0)
+    tasks = tasks[np.argsort(start[tasks], kind="stable")]
+    begin = min(int(first * len(tasks)), len(tasks) - 1)
+    end = min(begin + int(share * len(tasks)), len(tasks) - 1)
+    return (start >= start[tasks[begin]]) & (start <= start[tasks[end]])
+
+
+@SLOW
+@given(instances(), st.integers(0, 1000), st.floats(0, 1), st.floats(0, 1))
+def test_a_window_leaves_a_valid_schedule(instance: Instance, seed: int, first: float, share: float) -> None:
+    graph = instance.graph()
+    schedule = Schedule.of(instance.candidate(graph, random_guide(graph, seed)))
+    free = window(schedule.start, first, share)
+    found = WindowModel(schedule.graph, schedule.start, free).solve(seconds=5, effort=0.01, seed=seed)
+    if found.start is None:
+        return
+    after = schedule.reordered(found.start, "window")
+    assert not instance.faults(after)
+    held = ~free & (schedule.start >= 0)
+    order = np.argsort(schedule.start[held], kind="stable")
+    assert (np.diff(found.start[held][order]) >= 0).all()  # what is not free keeps its order
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_what_comes_after_a_window_stays_behind_it(seed: int) -> None:
+    """A free task may move past the old start of a later one of its rank; the order must not wait for itself."""
+    asked = request(job(ranks=2 + seed % 3), documents(4 + seed % 5))
+    asked.partition.CopyFrom(default_partition(asked.job, asked.batch))
+    instance = Instance.of(asked)
+    graph = instance.graph()
+    schedule = Schedule.of(instance.candidate(graph, random_guide(graph, seed)))
+    for first in (0.1, 0.3, 0.5, 0.7):
+        free = window(schedule.start, first, 0.25)
+        found = WindowModel(schedule.graph, schedule.start, free).solve(seconds=5, effort=0.03, seed=seed)
+        if found.start is not None:
+            later = schedule.reordered(found.start, "window")
+            duration = schedule.graph.duration
+            for task, arcs in enumerate(successors(schedule.graph)):
+                assert all(later.start[task] + duration[task] + hop <= later.start[other] for other, hop in arcs)
+            schedule = min(schedule, later, key=lambda made: made.makespan_us)
+
+
+def test_a_small_instance_is_solved_to_the_end() -> None:
+    """Two equal microbatches through two ranks, forward and backward: the best is known."""
+    asked = request(job(ranks=2), [[{"language": [64]}]] * 2)
+    asked.job.cluster.link_latency_us = asked.job.cluster.link_bytes_per_us = 0
+    asked.partition.CopyFrom(default_partition(asked.job))
+    instance = Instance.of(asked)
+    graph = instance.graph()
+    n = graph.num_cells
+    one_after_another = np.array([0, 1, 4, 5, 3, 2, 7, 6, *[-1] * n])
+    schedule = Schedule.of(instance.candidate(graph, random_guide(graph, 0))).reordered(one_after_another, "test")
+    result = WindowModel(schedule.graph, schedule.start, schedule.start >= 0).solve(seconds=20, effort=5.0, seed=0)
+    forward, backward = int(graph.duration[0]), int(graph.duration[n])
+    best = 3 * (forward + backward)  # both microbatches on a rank, and one task of the other rank at each end
+    assert schedule.makespan_us == 4 * (forward + backward)
+    assert result.bound_us == best
+    assert result.start is not None
+    assert schedule.reordered(result.start, "CP-SAT").makespan_us == best
