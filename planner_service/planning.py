@@ -87,7 +87,8 @@ def make_plan(
     seed
         Of all random choices; by default the job's.
     on_plan
-        Called with the first plan, a fraction of a second after the start, and with the last.
+        Called with the first plan, a fraction of a second after the start, and after each stage of the search that
+        found a better one.
 
     Raises
     ------
@@ -103,12 +104,12 @@ def make_plan(
     chosen = _choose(request, job, milliseconds)
     stopping = Stopping(seconds=milliseconds / 1000, max_evaluations=options.max_evaluations)
     portfolio = Portfolio(best=chosen.candidate, stopping=stopping, seed=options.seed if seed is None else seed)
-    if on_plan:
-        on_plan(_lowered(request, chosen.partition, portfolio, Schedule.of(portfolio.best)))
-    plan = _lowered(request, chosen.partition, portfolio, portfolio.run())
-    if on_plan:
-        on_plan(plan)
-    return plan
+    handed_out_us: int | None = None
+    for schedule in portfolio.stages():
+        if on_plan and (handed_out_us is None or schedule.makespan_us < handed_out_us):
+            on_plan(_lowered(request, chosen.partition, portfolio, schedule))
+            handed_out_us = schedule.makespan_us
+    return _lowered(request, chosen.partition, portfolio, schedule)
 
 
 def _choose(request: pb.PlanRequest, job: Job, milliseconds: int) -> Chosen:

@@ -64,6 +64,10 @@ def write_picture(path: str, plan: pb.Plan, reports: list[pb.ReportExecutionRequ
     from planner_service.export.picture import PictureError, draw_plan
 
     try:
-        draw_plan(plan, reports, title=title).savefig(path, dpi=150)
-    except (PictureError, OSError) as error:
+        figure = draw_plan(plan, reports, title=title)
+    except PictureError as error:
+        raise CommandError(f"cannot write {path}: {error}") from error
+    try:
+        figure.savefig(path, dpi=150)
+    except (OSError, ValueError) as error:
         raise CommandError(f"cannot write {path}: {error}") from error

@@ -66,7 +66,7 @@ def draw_plan(
     for (name, timeline), ax in zip(panels, axes, strict=True):
         _draw_panel(ax, name, timeline, modules, end_us)
     axes[-1].set_xlabel("milliseconds since the iteration's start; numbers are microbatches")
-    figure.legend(handles=_legend(modules), loc="outside upper center", ncols=2 * len(modules) + 1, frameon=False)
+    figure.legend(handles=_legend(modules), loc="outside lower center", ncols=2 * len(modules) + 1, frameon=False)
     if title:
         figure.suptitle(title, fontweight="bold")
     return figure

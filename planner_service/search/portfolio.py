@@ -27,6 +27,8 @@ from planner_service.search.schedule import Schedule
 from planner_service.search.seeds import seed_guides
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from planner_service.domain.graph import Ints
@@ -87,13 +89,21 @@ class Portfolio:
 
     def run(self) -> Schedule:
         """Search until the budget is spent or the makespan is proven; returns the best schedule."""
+        *_, best = self.stages()
+        return best
+
+    def stages(self) -> Iterator[Schedule]:
+        """Search, and hand out the best schedule after each stage: at the start, of seeds, of annealing, of CP-SAT."""
+        yield Schedule.of(self.best)
         small = np.count_nonzero(self.best.decoded.start >= 0) <= EXACT_TASKS
         ordering = 0.4 if small else 0.75
         walks = [self._walk(found, guide) for found, guide in self._seeds()[:WALKS]]
+        yield Schedule.of(self.best)
         while self.best.work.num_cells and not self._done(ordering):
             self._anneal(walks, until=ordering)
         schedule = self._restore(Schedule.of(self.best))
-        return self._prove(schedule) if small else self._windows(schedule)
+        yield schedule
+        yield self._prove(schedule) if small else self._windows(schedule)
 
     def _done(self, share: float = 1.0) -> bool:
         return self.stopping.spent(share) or self.best.makespan_us <= self.bound_us
