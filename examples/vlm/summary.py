@@ -92,10 +92,7 @@ def summary(records: Records) -> Iterator[str]:
     cells = [f"{statistics.median(record['bubble_share'] for record in run):.1%}" for run in (planned, usual)]
     yield f"{'bubble, median':<26}" + "".join(f"{cell:>16}" for cell in cells)
     last = max(1, len(planned) // 10)
-    first, end = (
-        planned[0]["loss"],
-        [statistics.mean(record["loss"] for record in run[-last:]) for run in (planned, usual)],
-    )
+    end = [statistics.mean(record["loss"] for record in run[-last:]) for run in (planned, usual)]
     yield f"{'loss at the end':<26}" + "".join(f"{cell:>16.3f}" for cell in end)
     blind = statistics.mean(record["text_only_loss"] for record in planned[-last:])
     yield ""
