@@ -54,7 +54,7 @@ class Timing:
 
 
 class OrderError(ValueError):
-    """An order that cannot run: it waits for itself, or misses a task."""
+    """An order that cannot run: it waits for itself, or does not hold every task once, on its rank."""
 
 
 def time_order(work: Work, orders: Sequence[Sequence[Task]], ways: Sequence[Way]) -> Timing:
@@ -72,8 +72,9 @@ def time_order(work: Work, orders: Sequence[Sequence[Task]], ways: Sequence[Way]
     Raises
     ------
     OrderError
-        If tasks are missing or the order waits for itself.
+        If the order waits for itself, or does not hold every task once, on its rank.
     """
+    _check_tasks(work, orders)
     preds = _predecessors(work, orders)
     ready = {task: 0 for order in orders for task in order}
     missing = {task: len(of_task) for task, of_task in preds.items()}
@@ -113,6 +114,30 @@ def task_us(work: Work, task: Task, way: Way) -> int:
             return cost.backward_weight_us
 
 
+def _check_tasks(work: Work, orders: Sequence[Sequence[Task]]) -> None:
+    given = {task: rank for rank, order in enumerate(orders) for task in order}
+    wanted: list[Task] = []
+    for cell in range(work.num_cells):
+        wanted.append((Phase.FORWARD, cell))
+        if work.has_backward(cell) and (Phase.BACKWARD_INPUT, cell) not in given:
+            wanted.append((Phase.BACKWARD, cell))
+        elif work.has_backward(cell):
+            halves = (Phase.BACKWARD_INPUT,) if work.module_of(cell).frozen else _HALVES
+            wanted += [(phase, cell) for phase in halves]
+    for phase, cell in wanted:
+        rank = work.cell_chunk[cell].rank
+        if given.get((phase, cell)) != rank:
+            raise OrderError(f"the order of rank {rank} misses {phase.name} of cell {cell}")
+    many = sum(map(len, orders))
+    if many != len(wanted):
+        raise OrderError(
+            f"the order holds {many} tasks, the work has {len(wanted)}: some are there twice, or for nothing"
+        )
+
+
+_HALVES = Phase.BACKWARD_INPUT, Phase.BACKWARD_WEIGHT
+
+
 def _gradient_phases(orders: Sequence[Sequence[Task]]) -> dict[int, Phase]:
     """For each cell with a backward, the phase that gives the gradient that the cell before waits for."""
     return {cell: phase for order in orders for phase, cell in order if phase in (Phase.BACKWARD, Phase.BACKWARD_INPUT)}
@@ -125,18 +150,15 @@ def _predecessors(work: Work, orders: Sequence[Sequence[Task]]) -> dict[Task, li
         for i, task in enumerate(order):
             preds[task] = [(order[i - 1], 0)] if i else []
     gradient = _gradient_phases(orders)
-    try:
-        for cell, phase in gradient.items():
-            preds[phase, cell].append(((Phase.FORWARD, cell), 0))
-            if (Phase.BACKWARD_WEIGHT, cell) in preds:
-                preds[Phase.BACKWARD_WEIGHT, cell].append(((phase, cell), 0))
-        for edge in work.edges:
-            preds[Phase.FORWARD, edge.consumer].append(((Phase.FORWARD, edge.producer), edge.hop_us))
-            if work.has_backward(edge.producer):
-                earlier, later = (gradient[edge.consumer], edge.consumer), (gradient[edge.producer], edge.producer)
-                preds[later].append((earlier, edge.hop_us))
-    except KeyError as error:
-        raise OrderError(f"the order misses task {error.args[0]}") from error
+    for cell, phase in gradient.items():
+        preds[phase, cell].append(((Phase.FORWARD, cell), 0))
+        if (Phase.BACKWARD_WEIGHT, cell) in preds:
+            preds[Phase.BACKWARD_WEIGHT, cell].append(((phase, cell), 0))
+    for edge in work.edges:
+        preds[Phase.FORWARD, edge.consumer].append(((Phase.FORWARD, edge.producer), edge.hop_us))
+        if work.has_backward(edge.producer):
+            earlier, later = (gradient[edge.consumer], edge.consumer), (gradient[edge.producer], edge.producer)
+            preds[later].append((earlier, edge.hop_us))
     return preds
 
 
@@ -195,7 +217,7 @@ def lower(
     Raises
     ------
     OrderError
-        If the order cannot run.
+        If the order cannot run, or does not hold every task once.
     """
     timing = time_order(work, orders, ways)
     transfers = _transfers(work, orders, timing)
