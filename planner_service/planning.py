@@ -13,13 +13,13 @@ from dip.validation import validate_batch, validate_job_spec, validate_plan_requ
 from planner_service.partition.choose import Chooser
 from planner_service.search.orders import orders_of
 from planner_service.search.portfolio import Portfolio
-from planner_service.search.schedule import Schedule
 from planner_service.search.stopping import Stopping
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from planner_service.partition.choose import Chosen
+    from planner_service.search.schedule import Schedule
 
 DEFAULT_BUDGET_MS = 2000
 """Search time where neither the caller nor the job sets one."""

@@ -111,6 +111,14 @@ class Solve:
         """Say how to stop the worker that has the task; None where none has it."""
         self._abandon = abandon
 
+    def withdraw(self) -> None:
+        """Nobody wants the result any more: drop it; a worker that has the task may end it in its own time.
+
+        Killing the worker would cost the next solves a fresh start, and where iterations are shorter than that, all
+        of them.
+        """
+        self.resolve(Cancelled())
+
     def cancel(self) -> None:
         """Give up at once: the worker that has the task is killed."""
         if self._result.done():

@@ -101,7 +101,7 @@ class Batches:
                 reason = f"it came too late: rank {rank} had run iteration {key.iteration} before this one was planned"
                 running = self._running[other]
                 await self._settle(other, _unplanned(reason, other.iteration, running.num_ranks))
-                running.solve.cancel()
+                running.solve.withdraw()
 
     def end(self, job_id: str) -> None:
         """Cancel every solve of a job whose attempt is over."""

@@ -31,7 +31,7 @@ from planner_service.pool import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
 MEMORY_BYTES = 2**29
 LIMIT_S = 0.5
@@ -199,6 +199,24 @@ def test_cancelling_a_running_solve_takes_milliseconds() -> None:
             while worker in children():
                 await asyncio.sleep(0.001)
             await warm(made)
+
+    run(scenario())
+
+
+def test_withdrawn_solve_costs_no_worker_and_the_next_one_is_done_by_the_same(gate: Callable[[], None]) -> None:
+    async def scenario() -> None:
+        async with pool() as made:
+            await warm(made)
+            (worker,) = children()
+            solve = submit(made, scripted_engine.WAIT_AT_GATE, limit_s=60)
+            while not solve.started_s:
+                await asyncio.sleep(0.001)
+            solve.withdraw()
+            assert await solve.result() == Cancelled()
+            following = submit(made)
+            await asyncio.to_thread(gate)
+            assert not plan_of(await following.result()).fallback
+            assert children() == [worker]
 
     run(scenario())
 

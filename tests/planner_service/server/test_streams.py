@@ -36,15 +36,6 @@ async def never_comes(call: grpc.aio.UnaryStreamCall, *, within_s: float = 0.1) 
     return False
 
 
-@pytest.fixture
-def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Return what lets the solves that wait at the gate go on."""
-    fifo = tmp_path / "gate"
-    os.mkfifo(fifo)
-    monkeypatch.setenv(scripted_engine.GATE, str(fifo))
-    return lambda: fifo.write_text("go")
-
-
 def test_every_rank_gets_its_part_of_the_same_plan() -> None:
     async def scenario() -> None:
         async with served() as stub:
