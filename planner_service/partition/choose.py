@@ -187,7 +187,7 @@ class Chooser:
         if work is None:
             return None
         reserves = RESERVES if reserve is None else (reserve,)
-        candidate, tried = quick_schedule(work, seeds=4, reserves=reserves)
+        candidate, tried = quick_schedule(work, seeds=3, reserves=reserves)
         self.stopping.count(tried)
         return Chosen(partition=self._cut(choice), target=self.target(choice), candidate=candidate)
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dip.job import Job, Module
     from dip.partition import Load
 
-ALLOWANCE = 6000
+ALLOWANCE = 3000
 """Tasks above which search is slower than a finer cut is worth."""
 
 PENALTY = 0.02
@@ -24,6 +24,9 @@ PENALTY = 0.02
 
 GROUPS_IN_FLIGHT = 2
 """Groups of sub-microbatches for each rank that a good schedule holds at once."""
+
+NOTICEABLE = 0.05
+"""Share of all activations below which a module's sub-microbatches do not matter for memory."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,7 +122,9 @@ class Estimator:
         if not all(job.memory_bytes):
             return 0.0
         static = sum(module.static_bytes(0, module.num_layers) for module in job.modules)
-        groups = max(1, works[-1].count)
-        wanted = sum(work.kept_bytes for work in works) * min(1.0, GROUPS_IN_FLIGHT * job.ranks / groups)
+        kept = sum(work.kept_bytes for work in works)
+        # The module that is cut least joins slices into groups; one that keeps next to nothing does not matter.
+        groups = max(1, min(work.count for work in works if work.kept_bytes >= NOTICEABLE * kept))
+        wanted = kept * min(1.0, GROUPS_IN_FLIGHT * job.ranks / groups)
         room = max(0, sum(job.memory_bytes) - static)
         return min(1.0, max(0.0, 1.0 - room / wanted)) if wanted else 0.0

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from planner_service.domain.graph import Ints, TaskGraph
     from planner_service.search.decoders import Decoded, Guide
 
-JUSTIFIED, ROUNDS = 2, 3
+JUSTIFIED, ROUNDS = 1, 3
 """How many seeds are improved forwards and backwards, and how often."""
 
 RESERVES = (0.0, 0.2, 0.5, 0.8)

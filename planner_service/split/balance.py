@@ -121,7 +121,7 @@ class _Model:
                 load = sum(kind[d] * row[b] for (kind, _), row in zip(self.kinds, self.counts, strict=True))
                 self.model.add(load <= top)
             tops.append(top)
-        scale = 1000 / max(weights)
+        scale = 1000 / min(weights)  # the lightest dimension, of most units, still counts to a thousandth
         self.model.minimize(sum(round(w * scale) * top for w, top in zip(weights, tops, strict=True)))
 
     def hint(self) -> None:
