@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as dist
 from dip.fallback import fallback_plan
+from dip.planner.v1 import planner_pb2 as pb
 from torch.utils.data import DataLoader
 
 from examples.vlm.documents import DigitDocuments, DocumentBatch, describe
@@ -30,9 +31,6 @@ from trainer_agent.profiler import profile_layers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from dip.planner.v1 import planner_pb2 as pb
-
 REPRESENTATIVE_BATCHES = 4
 
 
@@ -48,14 +46,15 @@ def main() -> None:
         print("measuring what the layers cost on this machine (about 10 s)", flush=True)
     spec = profile_layers(profile_target(config, ranks=mesh.ranks), mesh=mesh, repeats=options.repeats)
     agent = TrainerAgent.connect(spec, mesh, representative_batch=typical)
-    balanced = latency_balanced_partition(spec, typical)
+    usual_spec = pb.JobSpec(model=spec.model, cluster=spec.cluster)  # without the options, which are for the planner
+    balanced = latency_balanced_partition(usual_spec, typical)
     if shows:
         print(f"planner's partition:        {shown(agent.partition)}")
         print(f"latency-balanced partition: {shown(balanced)}", flush=True)
     trainings = {
         "planned": Training(agent, config),
         # Groups of its own, so that nothing of one run can meet the other's.
-        "1f1b": Training(LocalPlans(spec, balanced, Mesh.create(timeout_s=60), one_f_one_b), config),
+        "1f1b": Training(LocalPlans(usual_spec, balanced, Mesh.create(timeout_s=60), one_f_one_b), config),
         "text only": Training(LocalPlans(spec, agent.partition, mesh, fallback_plan), config),
     }
     planned_batches = iter(agent.wrap_loader(DataLoader(documents, batch_size=None), describe))

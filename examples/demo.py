@@ -14,7 +14,7 @@ import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import grpc
 from dip.planner.v1 import planner_pb2 as pb
@@ -173,7 +173,9 @@ class Child:
         Its environment; the demo's own where not given.
     """
 
-    def __init__(self, name: str, command: list[str], *, log: object = None, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, name: str, command: list[str], *, log: IO[str] | None = None, env: dict[str, str] | None = None
+    ) -> None:
         self._name = name
         # A session of its own: Ctrl-C reaches the demo alone, which ends its children in order.
         self._process = subprocess.Popen(

@@ -12,6 +12,7 @@ import argparse
 import time
 from dataclasses import asdict
 from pathlib import Path
+from statistics import fmean
 
 import torch.distributed as dist
 from dip.fallback import fallback_plan
@@ -62,8 +63,8 @@ def main() -> None:
             losses.append((step.loss, blind.loss))
 
     stats = agent.stats
-    last = losses[-max(1, len(losses) // 10) :]
-    say(f"loss {losses[0][0]:.3f} -> {mean(one for one, _ in last):.3f}; text only {mean(two for _, two in last):.3f}")
+    seeing, blind_too = (fmean(pair[run] for pair in losses[-max(1, len(losses) // 10) :]) for run in (0, 1))
+    say(f"loss {losses[0][0]:.3f} -> {seeing:.3f}; the same model without the images: {blind_too:.3f}")
     say(f"{stats.iterations - stats.fallbacks} of {stats.iterations} iterations ran a plan made for their batch")
     if stats.fallbacks:
         say(f"the last that did not: {stats.last_fallback_reason}")
@@ -80,12 +81,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="of weights and data (%(default)s)")
     parser.add_argument("--record", type=Path, default=Path("runs/train_vlm.jsonl"), help="JSON lines (%(default)s)")
     return parser.parse_args()
-
-
-def mean(values: object) -> float:
-    """Average of some numbers."""
-    listed = list(values)
-    return sum(listed) / len(listed)
 
 
 def _silent(line: str) -> None:

@@ -14,15 +14,17 @@ if TYPE_CHECKING:
 # gloo over the loopback device, roughly: a transfer takes this long, however small, and so many bytes a microsecond.
 LINK_LATENCY_US, LINK_BYTES_PER_US = 300, 1000
 SEARCH_MS = 400
+# Passes through the pipeline. More of them fill it faster, with actions so short here that handing on costs as much.
+SEGMENTS = {"vision": 1, "language": 1}
 # Patches and tokens to measure layers at: from the least sub-microbatches to the largest.
-MEASURED_UNITS = {"vision": (144, 576, 1152), "language": (80, 320, 640)}
+MEASURED_UNITS = {"vision": (96, 384, 768), "language": (80, 320, 640)}
 
 
 def job_without_costs(config: VlmConfig, *, ranks: int) -> pb.JobSpec:
     """Return the two modules and the cluster; layers have no costs yet."""
     spec = pb.JobSpec(
         cluster=pb.Cluster(ranks=ranks, link_latency_us=LINK_LATENCY_US, link_bytes_per_us=LINK_BYTES_PER_US),
-        options=pb.PlannerOptions(budget_ms=SEARCH_MS),
+        options=pb.PlannerOptions(budget_ms=SEARCH_MS, segments=SEGMENTS),
     )
     spec.model.modules.add(name="vision").layers.add(count=config.vision.layers)
     spec.model.modules.add(name="language", inputs=["vision"]).layers.add(count=config.language.layers)

@@ -40,7 +40,7 @@ class VlmConfig:
     """Size of the model, and the seed of its first weights."""
 
     vision: Transformer = Transformer(layers=4, width=192, heads=6)
-    language: Transformer = Transformer(layers=6, width=192, heads=6)
+    language: Transformer = Transformer(layers=4, width=192, heads=6)
     seed: int = 0
 
     def hand_offs(self) -> dict[str, ModuleHandOffs]:
@@ -91,7 +91,7 @@ class VisionChunk(ChunkModule):
         with _drawn_from(f"{seed}/around"):
             embed, merge = nn.Linear(PATCH**2, size.width), nn.Linear(MERGE**2 * size.width, config.language.width)
             places = nn.Parameter(0.5 * torch.randn(size.width, PLACES, PLACES))
-            whole = nn.Linear(size.width, config.language.width)
+            whole = nn.Linear(4 * config.language.width, config.language.width)
         if chunk.is_first:
             self.embed, self.places = embed, places
         if chunk.is_last:
@@ -105,10 +105,9 @@ class VisionChunk(ChunkModule):
 
     def leave(self, x: torch.Tensor, task: StageTask) -> torch.Tensor:
         """Merge squares of patches, which stand together, and add to each row what the image is as a whole."""
-        x = self.norm(x)
-        means = torch.stack([image.mean(0) for image in x.split(task.output_rows)])
-        rows = torch.tensor(task.result_rows)
-        return self.merge(x.view(-1, self.merge.in_features)) + self.whole(means).repeat_interleave(rows, dim=0)
+        rows = self.merge(self.norm(x).view(-1, self.merge.in_features))
+        whole = torch.cat([self.whole(_quarters(image)).expand_as(image) for image in rows.split(task.result_rows)])
+        return rows + whole
 
     def _places(self, side: int) -> torch.Tensor:
         """Where each patch stands in an image of ``side * side`` patches: learned for one size, scaled to all."""
@@ -181,6 +180,12 @@ def _patches(image: torch.Tensor) -> torch.Tensor:
     """Cut an image ``[side, side]`` into patches, ``[patches, PATCH * PATCH]``, square by square."""
     side = len(image) // PATCH
     return _squares(image.view(side, PATCH, side, PATCH).transpose(1, 2)).flatten(1)
+
+
+def _quarters(rows: torch.Tensor) -> torch.Tensor:
+    """Average the rows of an image over each of its quarters, ``[4 * width]``: what it is as a whole."""
+    side = math.isqrt(len(rows))
+    return functional.adaptive_avg_pool2d(rows.view(side, side, -1).permute(2, 0, 1), 2).flatten()
 
 
 def _waves(positions: torch.Tensor, width: int) -> torch.Tensor:
