@@ -124,7 +124,8 @@ class Estimator:
         static = sum(module.static_bytes(0, module.num_layers) for module in job.modules)
         kept = sum(work.kept_bytes for work in works)
         # The module that is cut least joins slices into groups; one that keeps next to nothing does not matter.
-        groups = max(1, min(work.count for work in works if work.kept_bytes >= NOTICEABLE * kept))
+        noticeable = [work.count for work in works if work.kept_bytes >= NOTICEABLE * kept]
+        groups = max(1, min(noticeable, default=1))
         wanted = kept * min(1.0, GROUPS_IN_FLIGHT * job.ranks / groups)
         room = max(0, sum(job.memory_bytes) - static)
         return min(1.0, max(0.0, 1.0 - room / wanted)) if wanted else 0.0
