@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from dip.costs import ZERO, Cost, CostCurve, LayerTable, duration_us, kept_bytes
 from dip.planner.v1 import planner_pb2 as pb
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 NO_ATTENTION = pb.AttentionCost()
@@ -131,6 +131,7 @@ def test_the_middle_point_is_one_that_was_measured(units: list[int], middle: int
     assert LayerTable(pb.LayerCost(points=[point(u, 1.0) for u in units])).middle_units == middle
 
 
+@settings(deadline=None)
 @given(
     points=st.dictionaries(st.integers(1, 1000), st.floats(0, 1e6), min_size=2, max_size=6),
     units=st.integers(1, 3000),

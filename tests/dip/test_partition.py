@@ -165,6 +165,7 @@ def test_slots_go_round_the_ranks_until_layers_run_out() -> None:
     assert slots_of(made, made.modules[0], 3) == [0, 1, 2, 0, 1, 2, 0]
 
 
+@settings(deadline=None)
 @given(
     times=st.lists(st.floats(0.5, 2.0), min_size=1, max_size=24),
     ranks=st.integers(1, 5),

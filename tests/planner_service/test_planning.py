@@ -42,12 +42,12 @@ def test_every_corner_of_the_contract_has_a_valid_plan(name: str) -> None:
     asked = few_evaluations(FITTING[name]())
     seen: list[pb.Plan] = []
     plan = make_plan(asked, on_plan=seen.append)
-    assert [check_plan(asked, other).faults for other in (*seen, plan)] == [()] * 3
+    assert [check_plan(asked, other).faults for other in (*seen, plan)] == [()] * (len(seen) + 1)
     assert not check_plan(asked, plan).warnings
-    first, last = seen
-    assert last == plan
-    assert plan.makespan_us <= first.makespan_us
-    assert plan.lower_bound_us >= first.lower_bound_us
+    lengths = [other.makespan_us for other in seen]
+    assert lengths == sorted(set(lengths), reverse=True)  # each is better than the one before
+    assert plan.makespan_us == lengths[-1]
+    assert plan.lower_bound_us >= seen[0].lower_bound_us
     assert not plan.fallback
 
 

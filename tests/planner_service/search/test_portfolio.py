@@ -1,0 +1,99 @@
+"""All engines together: better stage by stage, valid at each, stopped by the budget or by proof."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from cases import FITTING, documents, job, request
+from dip.partition import default_partition
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from random_work import Instance, instances, random_guide
+
+from planner_service.search import portfolio as portfolio_module
+from planner_service.search.bounds import lower_bound_us
+from planner_service.search.portfolio import Portfolio
+from planner_service.search.quick import quick_schedule
+from planner_service.search.stopping import Stopping
+
+if TYPE_CHECKING:
+    from dip.planner.v1 import planner_pb2 as pb
+
+SLOW = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@pytest.fixture(autouse=True)
+def _short_proofs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(portfolio_module, "EXACT_EFFORT", 0.05)
+
+
+def with_partition(asked: pb.PlanRequest) -> Instance:
+    asked.partition.CopyFrom(default_partition(asked.job, asked.batch))
+    return Instance.of(asked)
+
+
+@SLOW
+@given(instances(), st.integers(0, 1000), st.sampled_from([1, 30, 300]))
+def test_stages_are_valid_and_never_worse(instance: Instance, seed: int, evaluations: int) -> None:
+    """From any start, however bad."""
+    graph = instance.graph()
+    start = instance.candidate(graph, random_guide(graph, seed))
+    search = Portfolio(best=start, stopping=Stopping(seconds=1, max_evaluations=evaluations), seed=seed)
+    stages = list(search.stages())
+    lengths = [stage.makespan_us for stage in stages]
+    assert lengths[0] == start.makespan_us
+    assert lengths == sorted(lengths, reverse=True)
+    assert not any(instance.faults(stage) for stage in stages)
+    assert lower_bound_us(instance.work) <= search.bound_us <= lengths[-1]
+    assert [step.makespan_us for step in search.steps] == sorted({*lengths, *(s.makespan_us for s in search.steps)})[
+        ::-1
+    ]
+
+
+def test_a_search_that_is_proven_optimal_stops() -> None:
+    instance = with_partition(request(job(ranks=1), documents(3)))
+    candidate, _ = quick_schedule(instance.work, seeds=1)
+    stopping = Stopping(seconds=1, max_evaluations=10**9)
+    search = Portfolio(best=candidate, stopping=stopping)
+    assert search.run().makespan_us == search.bound_us
+    assert stopping.evaluations < 1000
+
+
+def test_the_budget_ends_the_search() -> None:
+    instance = with_partition(request(job(rank_speed=[1.0, 0.5, 1.25, 0.8]), documents(20)))
+    candidate, _ = quick_schedule(instance.work, seeds=1)
+    stopping = Stopping(seconds=1, max_evaluations=500)
+    search = Portfolio(best=candidate, stopping=stopping)
+    found = search.run()
+    assert found.makespan_us > search.bound_us
+    assert 500 <= stopping.evaluations <= 500 + 2 * portfolio_module.MOVES
+
+
+def test_no_time_left_gives_the_start() -> None:
+    instance = with_partition(request(job(), documents(4)))
+    candidate, _ = quick_schedule(instance.work, seeds=1)
+    times = iter([0.0, *[1e9] * 10_000])
+    search = Portfolio(best=candidate, stopping=Stopping(seconds=1, clock=lambda: next(times)))
+    assert search.run().makespan_us == candidate.makespan_us
+
+
+def test_cp_sat_proves_what_the_bound_alone_does_not() -> None:
+    """Two ranks, three microbatches, one of them longer: the bound by machines is loose, the search closes it."""
+    instance = with_partition(
+        request(job(ranks=2), [[{"language": [64]}], [{"language": [320]}], [{"language": [96]}]])
+    )
+    candidate, _ = quick_schedule(instance.work, seeds=1)
+    search = Portfolio(best=candidate, stopping=Stopping(seconds=1, max_evaluations=2000))
+    found = search.run()
+    assert lower_bound_us(instance.work) < search.bound_us <= found.makespan_us
+
+
+@pytest.mark.parametrize("name", ["split_backward", "split_backward_in_little_memory", "memory_that_differs_by_rank"])
+def test_a_bound_from_one_choice_of_ways_is_not_claimed_for_all(name: str) -> None:
+    """CP-SAT orders tasks of fixed ways: where other ways could be quicker, its bound is not the plan's."""
+    instance = with_partition(FITTING[name]())
+    candidate, _ = quick_schedule(instance.work, seeds=2)
+    search = Portfolio(best=candidate, stopping=Stopping(seconds=1, max_evaluations=300))
+    search.run()
+    assert search.bound_us == lower_bound_us(instance.work)
