@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 RANKS = 2
 JOB = "demo"
-FOLDER = Path("runs/demo")
 PLANNER_START_S, END_S, CALL_S = 60.0, 40.0, 20.0
 KEPT_ITERATIONS = 24  # of those that the planner still has, the picture shows a typical one
 
@@ -58,19 +57,23 @@ def main() -> int:
 
 def run(options: argparse.Namespace) -> None:
     """Start the planner, train, and show what came of it."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
+    results: Path = options.folder
+    try:
+        results.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DemoError(f"cannot make the folder {results}: {error.strerror}; choose another with --folder") from error
     if usable_cores() < RANKS:
         print(
             f"this machine lets {usable_cores()} core be used, the demo trains on {RANKS} ranks: see the warning below"
         )
-    records = FOLDER / "iterations.jsonl"
+    records, planner_log = results / "iterations.jsonl", results / "planner.log"
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dip-demo-"))
         endpoint = f"unix://{folder}/planner.sock"
-        with (FOLDER / "planner.log").open("w", encoding="utf-8") as log:
+        with planner_log.open("w", encoding="utf-8") as log:
             planner = stack.enter_context(Child("the planner", planner_command(endpoint, folder), log=log))
-        wait_for_planner(planner, endpoint)
-        print(f"the planner serves at {endpoint} (its log: {FOLDER / 'planner.log'})")
+        wait_for_planner(planner, endpoint, planner_log)
+        print(f"the planner serves at {endpoint} (its log: {planner_log})")
         print(f"training on {RANKS} ranks with one thread each, for {options.seconds:g} s at most", flush=True)
         environment = os.environ | {"DIP_PLANNER_ENDPOINT": endpoint, "DIP_JOB_ID": JOB, "OMP_NUM_THREADS": "1"}
         training = stack.enter_context(Child("the training", training_command(options, records), env=environment))
@@ -81,7 +84,8 @@ def run(options: argparse.Namespace) -> None:
     for line in summary(found):
         print(line)
     print()
-    write_results(answer)
+    write_results(answer, results)
+    print(f"all iterations of both runs: {records}")
 
 
 def planner_command(endpoint: str, folder: str) -> list[str]:
@@ -94,10 +98,11 @@ def training_command(options: argparse.Namespace, records: Path) -> list[str]:
     """Torchrun with the two runs."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS)]
     limits = ["--seconds", str(options.seconds), "--iterations", str(options.iterations), "--block", str(options.block)]
+    limits += ["--microbatches", str(options.microbatches)]
     return [*torchrun, "-m", "examples.compare_schedules", *limits, "--record", str(records)]
 
 
-def wait_for_planner(planner: Child, endpoint: str) -> None:
+def wait_for_planner(planner: Child, endpoint: str, log: Path) -> None:
     """Wait until the planner answers.
 
     Raises
@@ -109,13 +114,13 @@ def wait_for_planner(planner: Child, endpoint: str) -> None:
         ready = grpc.channel_ready_future(channel)
         deadline = time.monotonic() + PLANNER_START_S
         while time.monotonic() < deadline:
-            planner.check_runs(f"see {FOLDER / 'planner.log'}")
+            planner.check_runs(f"see {log}")
             try:
                 ready.result(timeout=0.5)
             except grpc.FutureTimeoutError:
                 continue
             return
-    raise DemoError(f"the planner did not answer within {PLANNER_START_S:g} s; see {FOLDER / 'planner.log'}")
+    raise DemoError(f"the planner did not answer within {PLANNER_START_S:g} s; see {log}")
 
 
 def executed_plan(endpoint: str, iterations: list[int]) -> pb.GetPlanResponse:
@@ -140,7 +145,7 @@ def executed_plan(endpoint: str, iterations: list[int]) -> pb.GetPlanResponse:
     raise DemoError("no iteration ran a plan that all ranks reported: there is nothing to draw")
 
 
-def write_results(answer: pb.GetPlanResponse) -> None:
+def write_results(answer: pb.GetPlanResponse, folder: Path) -> None:
     """Write one iteration's request, plan and reports, its trace and its picture."""
     from planner_service.commands.export import write_picture, write_trace
     from planner_service.commands.files import message_text, write_text
@@ -148,14 +153,13 @@ def write_results(answer: pb.GetPlanResponse) -> None:
     plan, reports = answer.plan, list(answer.reports)
     title = f"iteration {reports[0].iteration} of the demo"
     for name, message in (("request.json", answer.request), ("plan.json", plan), ("executed.json", answer)):
-        write_text(str(FOLDER / name), message_text(message))
-    write_trace(str(FOLDER / "trace.json"), plan, reports)
-    write_picture(str(FOLDER / "plan.png"), plan, reports, title=title)
+        write_text(str(folder / name), message_text(message))
+    write_trace(str(folder / "trace.json"), plan, reports)
+    write_picture(str(folder / "plan.png"), plan, reports, title=title)
     print(f"{title}, planned and measured:")
-    print(f"  picture   {FOLDER / 'plan.png'}")
-    print(f"  trace     {FOLDER / 'trace.json'}   (open it at https://ui.perfetto.dev)")
-    print(f"  messages  {FOLDER / 'request.json'}, plan.json, executed.json   (dip check, dip export)")
-    print(f"all iterations of both runs: {FOLDER / 'iterations.jsonl'}")
+    print(f"  picture   {folder / 'plan.png'}")
+    print(f"  trace     {folder / 'trace.json'}   (open it at https://ui.perfetto.dev)")
+    print(f"  messages  {folder / 'request.json'}, plan.json, executed.json   (for dip check and dip export)")
 
 
 class Child:
@@ -218,6 +222,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=180, help="training time at most (%(default)s)")
     parser.add_argument("--iterations", type=int, default=120, help="batches at most (%(default)s)")
     parser.add_argument("--block", type=int, default=5, help="batches of a block (%(default)s)")
+    parser.add_argument("--microbatches", type=int, default=8, help="microbatches of a batch (%(default)s)")
+    parser.add_argument("--folder", type=Path, default=Path("runs/demo"), help="where results go (%(default)s)")
     return parser.parse_args()
 
 

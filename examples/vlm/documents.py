@@ -164,7 +164,8 @@ class DigitDocuments(Dataset[DocumentBatch]):
 
     def _document(self, draw: np.random.Generator) -> Document:
         sentence = int(draw.integers(len(SENTENCES)))
-        tokens, images = [_NUMBER["<begin>"]], []
+        tokens = [_NUMBER["<begin>"]]
+        images: list[torch.Tensor] = []
         wanted, patches = self._num_images(draw), 0
         while len(images) < wanted or 0 < patches < LEAST_PATCHES:
             if draw.random() < 0.3:

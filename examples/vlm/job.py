@@ -16,6 +16,8 @@ LINK_LATENCY_US, LINK_BYTES_PER_US = 300, 1000
 SEARCH_MS = 400
 # Passes through the pipeline. More of them fill it faster, with actions so short here that handing on costs as much.
 SEGMENTS = {"vision": 1, "language": 1}
+# Largest sub-microbatches, for the same reason: so that all actions take some milliseconds.
+SUB_MICROBATCH_UNITS = {"vision": 384, "language": 640}
 # Patches and tokens to measure layers at: from the least sub-microbatches to the largest.
 MEASURED_UNITS = {"vision": (96, 384, 768), "language": (80, 320, 640)}
 
@@ -24,7 +26,7 @@ def job_without_costs(config: VlmConfig, *, ranks: int) -> pb.JobSpec:
     """Return the two modules and the cluster; layers have no costs yet."""
     spec = pb.JobSpec(
         cluster=pb.Cluster(ranks=ranks, link_latency_us=LINK_LATENCY_US, link_bytes_per_us=LINK_BYTES_PER_US),
-        options=pb.PlannerOptions(budget_ms=SEARCH_MS, segments=SEGMENTS),
+        options=pb.PlannerOptions(budget_ms=SEARCH_MS, segments=SEGMENTS, sub_microbatch_units=SUB_MICROBATCH_UNITS),
     )
     spec.model.modules.add(name="vision").layers.add(count=config.vision.layers)
     spec.model.modules.add(name="language", inputs=["vision"]).layers.add(count=config.language.layers)

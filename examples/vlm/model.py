@@ -73,12 +73,13 @@ class Layer(nn.Module):
         """Let every instance of the task attend to itself."""
         rows, width = x.shape
         qkv = self.query_key_value(self.norm_1(x)).view(rows, 3, self.heads, width // self.heads)
-        attended = [
-            functional.scaled_dot_product_attention(*one.permute(1, 2, 0, 3).unsqueeze(1), is_causal=self.causal)
-            for one in qkv.split(task.output_rows)
-        ]
+        attended = []
+        for one in torch.split(qkv, list(task.output_rows)):
+            query, key, value = one.permute(1, 2, 0, 3).unsqueeze(1)
+            attended.append(functional.scaled_dot_product_attention(query, key, value, is_causal=self.causal))
         x = x + self.out(torch.cat(attended, dim=2)[0].transpose(0, 1).reshape(rows, width))
-        return x + self.down(functional.gelu(self.up(self.norm_2(x))))
+        y: torch.Tensor = x + self.down(functional.gelu(self.up(self.norm_2(x))))
+        return y
 
 
 class VisionChunk(ChunkModule):
@@ -101,13 +102,14 @@ class VisionChunk(ChunkModule):
         """Embed the patches of the task's images, each with its place in the image."""
         images = [_documents(task)[instance.sample].images[instance.index] for instance in task.instances]
         patches = torch.cat([_patches(image) for image in images])
-        return self.embed(patches) + torch.cat([self._places(len(image) // PATCH) for image in images])
+        x: torch.Tensor = self.embed(patches)
+        return x + torch.cat([self._places(len(image) // PATCH) for image in images])
 
     def leave(self, x: torch.Tensor, task: StageTask) -> torch.Tensor:
         """Merge squares of patches, which stand together, and add to each row what the image is as a whole."""
-        rows = self.merge(self.norm(x).view(-1, self.merge.in_features))
-        whole = torch.cat([self.whole(_quarters(image)).expand_as(image) for image in rows.split(task.result_rows)])
-        return rows + whole
+        rows: torch.Tensor = self.merge(self.norm(x).view(-1, self.merge.in_features))
+        images = torch.split(rows, list(task.result_rows))
+        return rows + torch.cat([self.whole(_quarters(image)).expand_as(image) for image in images])
 
     def _places(self, side: int) -> torch.Tensor:
         """Where each patch stands in an image of ``side * side`` patches: learned for one size, scaled to all."""
@@ -133,7 +135,7 @@ class LanguageChunk(ChunkModule):
         """Put words and the rows of images into one sequence for each document."""
         documents = [_documents(task)[instance.sample] for instance in task.instances]
         tokens = torch.cat([document.tokens for document in documents])
-        x = self.embed(tokens.clamp(min=0))
+        x: torch.Tensor = self.embed(tokens.clamp(min=0))
         seen = [rows for instance in task.instances for rows in results["vision"].of_sample(instance.sample)]
         if seen:
             x = x.index_copy(0, (tokens == IMAGE).nonzero()[:, 0], torch.cat(seen))
@@ -173,7 +175,7 @@ def _drawn_from(name: str) -> Iterator[None]:
 def _squares(grid: torch.Tensor) -> torch.Tensor:
     """Order the rows of a grid ``[side, side, ...]`` square of `MERGE` x `MERGE` by square: ``[side * side, ...]``."""
     side = len(grid) // MERGE
-    return grid.unflatten(1, (side, MERGE)).unflatten(0, (side, MERGE)).transpose(1, 2).flatten(0, 3)
+    return grid.reshape(side, MERGE, side, MERGE, *grid.shape[2:]).transpose(1, 2).flatten(0, 3)
 
 
 def _patches(image: torch.Tensor) -> torch.Tensor:

@@ -65,8 +65,9 @@ class Records:
     @property
     def waited_share(self) -> float:
         """Share of the planned run's time in which ranks waited for schedules."""
-        waited = sum(statistics.mean(record["waited_us"]) for record in self.planned)
-        return waited / sum(record["step_us"] for record in self.planned)
+        waited: float = sum(statistics.mean(record["waited_us"]) for record in self.planned)
+        whole: float = sum(record["step_us"] for record in self.planned)
+        return waited / whole
 
     @property
     def actions_us(self) -> list[int]:
