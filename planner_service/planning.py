@@ -27,8 +27,8 @@ DEFAULT_BUDGET_MS = 2000
 PARTITION_BUDGET_MS = 5000
 """Most time for choosing a partition where a plan is asked for without one."""
 
-SPLIT_SHARE = 0.25
-"""Share of the search time that may go into choosing sizes of sub-microbatches."""
+PARTITION_SHARE, SPLIT_SHARE = 1.5, 0.25
+"""Time for a partition and sizes, or for sizes alone where the partition is kept, as a share of the search time."""
 
 
 def make_partition(
@@ -117,7 +117,7 @@ def _choose(request: pb.PlanRequest, job: Job, milliseconds: int) -> Chosen:
     kept = request.partition if request.partition.chunks else None
     seconds = milliseconds / 1000 * SPLIT_SHARE
     if kept is None:
-        seconds = min(2 * milliseconds, PARTITION_BUDGET_MS) / 1000
+        seconds = min(PARTITION_SHARE * milliseconds, PARTITION_BUDGET_MS) / 1000
     stopping = Stopping(seconds=seconds, max_evaluations=request.job.options.max_evaluations)
     return Chooser(job, request.batch, stopping, kept).choose()
 
