@@ -50,7 +50,7 @@ def make_partition(
     InvalidRequestError
         If the job or the batch breaks the contract.
     CannotFitError
-        If no partition fits the memory.
+        If no partition that is worth a try fits the memory.
     """
     validate_job_spec(spec)
     job = Job.from_spec(spec)
