@@ -83,7 +83,7 @@ def test_nearest_iteration_is_planned_first() -> None:
 
 def test_too_many_waiting_batches_are_exhausted_with_a_time_to_come_back() -> None:
     async def scenario() -> None:
-        async with served(max_queued_batches=2) as stub:
+        async with served(max_queued_batches=2, search_workers=3) as stub:  # the two that hang keep theirs
             await stub.RegisterJob(register(budget_ms=60_000))
             for iteration in range(2):
                 await stub.SubmitBatch(submit(iteration, scripted_engine.HANG))
