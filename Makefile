@@ -2,7 +2,7 @@
 #
 #   PYTHON=python3.12   the interpreter that .venv is built on, said once; without it python3, or a newer one on the PATH
 #   TORCH=cpu           the set-up takes torch without CUDA, from TORCH_CPU_INDEX (torch's own index of such builds)
-#   ARGS="..."          more arguments for make demo and make test
+#   ARGS="..."          more arguments for make demo, test and bench
 
 PYTHON ?=
 TORCH ?=
@@ -16,11 +16,11 @@ $(error this folder is not the repository's: go there first (cd $(dir $(realpath
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint lint-style lint-types lint-imports lint-words lint-protos check-plans format protos constraints clean distclean
+.PHONY: help setup demo test bench lint lint-style lint-types lint-imports lint-words lint-protos check-plans format protos constraints clean distclean
 
 help: ## list the routines
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
-	@echo "Settings: PYTHON=python3.12, TORCH=cpu, ARGS=\"more arguments for make demo or make test\""
+	@echo "Settings: PYTHON=python3.12, TORCH=cpu, ARGS=\"more arguments for make demo, test or bench\""
 
 setup: ## make .venv with everything that the other routines need; quick when nothing changed
 	@PYTHON="$(PYTHON)" TORCH="$(TORCH)" TORCH_CPU_INDEX="$(TORCH_CPU_INDEX)" sh tools/setup.sh
@@ -31,6 +31,9 @@ demo: setup ## train a small model on two ranks with and without the planner, an
 test: setup ## run all tests; ARGS="tests/dip -k digest" for some of them
 	@echo "Running the tests, one after the other; with two cores all of them take about 10 minutes."
 	@$(BIN)/python -m pytest --durations=10 $(ARGS)
+
+bench: setup ## measure how good plans are, as JSON; ARGS="--configs vlm-s --mixes web" for some of it
+	@$(BIN)/python -m benchmarks.plan_quality $(ARGS)
 
 check-plans: setup ## plan all five model set-ups with the dip command, and check each plan
 	@sh tools/check_plans.sh

@@ -83,17 +83,20 @@ def _measure(config: str, mix: str, seed: int, options: argparse.Namespace) -> d
     plan = make_plan(request, budget_ms=options.budget_ms)
     seconds = time.perf_counter() - began
     checked = check_plan(request, plan)
+    figures = checked.figures
+    if figures is None:
+        sys.exit(f"{config}, {mix}, seed {seed}: the plan cannot be followed: {'; '.join(map(str, checked.faults))}")
     return {
         "config": config,
         "mix": mix,
         "seed": seed,
         "faults": list(checked.faults),
-        "over_bound": checked.figures.gap,
-        "over_ideal": checked.figures.over_ideal,
+        "over_bound": figures.gap,
+        "over_ideal": figures.over_ideal,
         "one_f_one_b": _ratio(_one_f_one_b(request), plan),
         "fallback": _ratio(fallback_plan(request.job, plan.partition, request.batch), plan),
         "makespan_us": plan.makespan_us,
-        "tasks": checked.figures.tasks,
+        "tasks": figures.tasks,
         "seconds": round(seconds, 2),
     }
 
