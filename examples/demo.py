@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 RANKS = 2
 JOB = "demo"
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PLANNER_START_S, END_S, CALL_S = 60.0, 40.0, 20.0
 KEPT_ITERATIONS = 24  # of those that the planner still has, the picture shows a typical one
 
@@ -40,7 +41,7 @@ def main() -> int:
     """Run the demo; 0 where it ran to its end."""
     options = parse_arguments()
     require_packages(NEEDED | {"matplotlib": "matplotlib"})
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in ENDING_SIGNALS:
         signal.signal(number, _interrupt)
     started = time.monotonic()
     try:
@@ -213,6 +214,8 @@ class Child:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
+    for ending in ENDING_SIGNALS:  # once is enough: from here on what was started is being ended
+        signal.signal(ending, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 

@@ -26,7 +26,7 @@ MERGE = 2  # patches of the side of the square that becomes one row of the langu
 SIZES = (32, 48, 64, 80, 96)  # pixels of an image's side: 16 to 144 patches, 4 to 36 rows
 MAX_IMAGES = 12
 LEAST_PATCHES = 192  # of a document's images together: actions that take no time would show nothing
-TEXT_ONLY_SHARE = 0.5
+TEXT_ONLY_SHARE = 0.4
 TOKENS_OF_A_MICROBATCH = 320
 MEAN_GREY, GREY_SPREAD = 0.3, 0.38  # of the digits, in 0 to 1: images are brought to mean 0 and spread 1
 IMAGE = -1  # stands in `Document.tokens` for a row that an image gives
@@ -177,7 +177,7 @@ class DigitDocuments(Dataset[DocumentBatch]):
             tokens += [IMAGE] * rows_of_patches((side // PATCH) ** 2)
             caption = CAPTIONS[int(draw.integers(len(CAPTIONS)))]
             tokens += _numbers(caption.format(DIGITS[self._labels[index]]).split())
-        for _ in range(1 if images else int(draw.integers(6, 12))):
+        for _ in range(1 if images else int(draw.integers(12, 20))):
             tokens += _numbers(SENTENCES[sentence % len(SENTENCES)])
             sentence += 1
         return Document(images=tuple(images), tokens=torch.tensor(tokens))

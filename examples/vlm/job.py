@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from dip.planner.v1 import planner_pb2 as pb
 
+from examples.vlm.model import VlmConfig
 from trainer_agent.profiler import ProfileTarget
-
-if TYPE_CHECKING:
-    from examples.vlm.model import VlmConfig
 
 # gloo over the loopback device, roughly: a transfer takes this long, however small, and so many bytes a microsecond.
 LINK_LATENCY_US, LINK_BYTES_PER_US = 300, 1000
@@ -17,9 +13,9 @@ SEARCH_MS = 400
 # Passes through the pipeline. More of them fill it faster, with actions so short here that handing on costs as much.
 SEGMENTS = {"vision": 1, "language": 1}
 # Largest sub-microbatches, for the same reason: so that all actions take some milliseconds.
-SUB_MICROBATCH_UNITS = {"vision": 384, "language": 640}
+SUB_MICROBATCH_UNITS = {"vision": 768, "language": 768}
 # Patches and tokens to measure layers at: from the least sub-microbatches to the largest.
-MEASURED_UNITS = {"vision": (96, 384, 768), "language": (80, 320, 640)}
+MEASURED_UNITS = {"vision": (96, 384, 1152), "language": (80, 320, 640)}
 
 
 def job_without_costs(config: VlmConfig, *, ranks: int) -> pb.JobSpec:
@@ -33,8 +29,12 @@ def job_without_costs(config: VlmConfig, *, ranks: int) -> pb.JobSpec:
     return spec
 
 
-def profile_target(config: VlmConfig, *, ranks: int) -> ProfileTarget:
-    """Return what `trainer_agent.profiler.profile_layers` measures to fill the costs in."""
+def profile_target(config: VlmConfig | None = None, *, ranks: int = 2) -> ProfileTarget:
+    """Return what `trainer_agent.profiler.profile_layers` measures to fill the costs in.
+
+    On the command line: ``python -m trainer_agent profile --build examples.vlm.job:profile_target``.
+    """
+    config = VlmConfig() if config is None else config
     return ProfileTarget(
         spec=job_without_costs(config, ranks=ranks),
         build_chunk=config.build_chunk,
