@@ -82,17 +82,15 @@ def _admits(graph: TaskGraph, guide: Guide, held: Ints, need: Ints, oldest: int,
     later = 0
     for p in range(mine + 1, newest + 1):
         later += held[p, rank]
-    own = need[mine, rank] + later
+    worst = need[mine, rank] - least + later
     later += held[mine, rank]
-    worst = 0
     for p in range(mine - 1, oldest - 1, -1):
         worst = max(worst, need[p, rank] + later)
         later += held[p, rank]
     if worst + least > room:
         return REFUSED
     size = graph.kept[cell]
-    fits = max(worst + size, own + size - least) <= room
-    return STORE if fits and later + size <= room * (1.0 - guide.reserve) else LEAN
+    return STORE if worst + size <= room and later + size <= room * (1.0 - guide.reserve) else LEAN
 
 
 @njit(cache=True)
@@ -121,6 +119,10 @@ def decode(graph: TaskGraph, guide: Guide) -> Decoded:
     for g in range(groups):
         need[position[g]] = graph.need[g]
     held = np.zeros((groups, ranks), dtype=np.int64)
+    # Backwards that each group still has to end: its bytes cannot tell, lean layers may keep none.
+    unfinished = np.zeros(groups, dtype=np.int64)
+    for c in range(n):
+        unfinished[position[graph.group[c]]] += graph.has_backward[c]
     oldest, newest = 0, 0
     per_rank = np.zeros(ranks, dtype=np.int64)
     for c in range(n):
@@ -185,6 +187,7 @@ def decode(graph: TaskGraph, guide: Guide) -> Decoded:
             p = position[graph.group[cell]]
             held[p, r] -= size[cell]
             need[p, r] -= size[cell]
+            unfinished[p] -= 1
         else:
             unscheduled -= 1
             num_waiting[r] -= 1
@@ -225,6 +228,7 @@ def decode(graph: TaskGraph, guide: Guide) -> Decoded:
                 else:
                     held[p, r] -= size[cell]
                     need[p, r] -= size[cell]
+                    unfinished[p] -= 1
                 for i in range(graph.back_first[cell], graph.back_first[cell + 1]):
                     later = n + graph.producer[i]
                     ready[later] = max(ready[later], end + graph.back_hop[i])
@@ -237,12 +241,7 @@ def decode(graph: TaskGraph, guide: Guide) -> Decoded:
                             soonest[other] = min(soonest[other], max(free[other], ready[later]))
         free[r] = end
         makespan = max(makespan, end)
-        while oldest < groups:
-            left = 0
-            for other in range(ranks):
-                left += need[oldest, other]
-            if left > 0:
-                break
+        while oldest < groups and unfinished[oldest] == 0:
             oldest += 1
         soonest[r] = free[r] if num_weights[r] > first_weight[r] else NEVER
         for i in range(offset[r], offset[r] + num_waiting[r]):

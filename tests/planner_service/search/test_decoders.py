@@ -48,6 +48,31 @@ def test_it_is_not_stuck_with_room_for_one_group_to_the_byte() -> None:
                 assert not instance.faults(Schedule.of(candidate))
 
 
+def test_groups_that_keep_nothing_when_lean_count_while_they_store() -> None:
+    """What such a group needs is 0 from the start: it is not over before its last backward is."""
+    asked = request(job(ranks=2), documents(8))
+    for layers in (run for each in asked.job.model.modules for run in each.layers):
+        for point in layers.cost.strategies[0].points:
+            point.activation_bytes = 0
+    asked.partition.CopyFrom(default_partition(asked.job, asked.batch))
+    work = Instance.of(asked).work
+    largest = int(task_graph(work).kept.max())
+    asked.job.cluster.memory_bytes[:] = [max(work.static_bytes) + 2 * largest]
+    instance = Instance.of(asked)
+    graph = instance.graph()
+    assert not graph.need.any()
+    for seed in range(20):
+        schedule = Schedule.of(instance.candidate(graph, random_guide(graph, seed)))
+        assert not all(schedule.ways)
+        assert not instance.faults(schedule)
+
+
+def test_a_group_that_does_not_fit_alone_is_never_scheduled() -> None:
+    graph = task_graph(tight(0).work)
+    short = graph._replace(room=graph.room - 1)
+    assert decode(short, random_guide(short, 0)).makespan_us == NEVER
+
+
 def test_the_more_is_held_in_reserve_the_more_is_lean() -> None:
     instance = tight(200_000)
     graph = task_graph(instance.work)
