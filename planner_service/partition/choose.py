@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from dip.job import Job
     from dip.planner.v1 import planner_pb2 as pb
-    from dip.work import Part
+    from dip.work import Chunk, Part
 
     from planner_service.search.quick import Candidate
     from planner_service.search.stopping import Stopping
@@ -97,26 +97,28 @@ class Chooser:
         self._cuts: dict[tuple[int, ...], pb.Partition] = {}
 
     def choose(self) -> Chosen:
-        """Best choice within the budget; the first that fits is always tried.
+        """Best choice within the budget; the one that the estimate likes best is always tried.
 
-        From the choice that the estimate likes best on, neighbours of the best one tried come first (one number a step
-        up or down), then the others as the estimate ranks them.
+        From it on, neighbours of the best one tried come first (one number a step up or down), then the others as the
+        estimate ranks them. Where none fits within the budget, microbatches are cut as far as memory asks for, in at
+        most as much time again.
 
         Raises
         ------
         CannotFitError
-            If no choice fits, from the finest cut between samples.
+            If no partition tried fits, from the finest cut between samples.
         """
-        ranked = {choice: place for place, choice in enumerate(sorted(self._choices(), key=self.estimate_us))}
+        choices = sorted(self._choices(), key=self.estimate_us)
+        ranked = {choice: place for place, choice in enumerate(choices)}
         best: tuple[Choice, Chosen] | None = None
-        while ranked and not (best and self.stopping.spent()):
+        while len(ranked) == len(choices) or (ranked and not self.stopping.spent()):
             near = [choice for choice in ranked if best and choice.is_beside(best[0], self._scales)]
             choice = min(near or ranked, key=ranked.__getitem__)
             del ranked[choice]
             found = self._try(choice, best[1].candidate.guide.reserve if best else None)
             if found and (best is None or found.candidate.makespan_us < best[1].candidate.makespan_us):
                 best = choice, found
-        return self._refined(*best) if best else self._last_resort()
+        return self._refined(*best) if best else self._last_resort(choices)
 
     def _choices(self) -> Iterator[Choice]:
         """All combinations worth an estimate."""
@@ -169,9 +171,6 @@ class Chooser:
         pairs = zip(self.job.modules, choice.segments, strict=True)
         return [max(1, min(k * self.job.ranks, module.num_layers)) for module, k in pairs]
 
-    def _parts(self, choice: Choice) -> list[Part]:
-        return self.splitter.split(self.target(choice))
-
     def _cut(self, choice: Choice) -> pb.Partition:
         if self.partition is not None:
             return self.partition
@@ -183,22 +182,22 @@ class Chooser:
 
     def _try(self, choice: Choice, reserve: float | None) -> Chosen | None:
         """Schedule a choice quickly, with a reserve like the best one known; None where it does not fit."""
-        work = self._work(choice, self._parts(choice))
-        if work is None:
+        self.stopping.count(1)
+        chunks = chunks_of(self.job, self._cut(choice))
+        try:
+            room = activation_room(self.job, chunks)
+        except CannotFitError:
+            return None
+        work = self._work(chunks, self.splitter.split(self.target(choice)))
+        if not groups_fit(work, room):
             return None
         reserves = RESERVES if reserve is None else (reserve,)
         candidate, tried = quick_schedule(work, seeds=3, reserves=reserves)
         self.stopping.count(tried)
         return Chosen(partition=self._cut(choice), target=self.target(choice), candidate=candidate)
 
-    def _work(self, choice: Choice, parts: list[Part]) -> Work | None:
-        """Stage tasks of a choice; None where its layers, or its sub-microbatches alone, do not fit."""
-        chunks = chunks_of(self.job, self._cut(choice))
-        work = Work(job=self.job, forward_only=self.batch.forward_only, chunks=chunks, parts=parts)
-        try:
-            return work if groups_fit(work, activation_room(self.job, chunks)) else None
-        except CannotFitError:
-            return None
+    def _work(self, chunks: Sequence[Sequence[Chunk]], parts: Sequence[Part]) -> Work:
+        return Work(job=self.job, forward_only=self.batch.forward_only, chunks=chunks, parts=parts)
 
     def _refined(self, choice: Choice, found: Chosen) -> Chosen:
         """Schedule the best choice with more seeds and more reserves."""
@@ -207,21 +206,23 @@ class Chooser:
         better = candidate if candidate.makespan_us < found.candidate.makespan_us else found.candidate
         return Chosen(partition=self._cut(choice), target=found.target, candidate=better)
 
-    def _last_resort(self) -> Chosen:
-        """Whole microbatches, cut between samples as far as memory asks for."""
+    def _last_resort(self, choices: Sequence[Choice]) -> Chosen:
+        """Whole microbatches, cut between samples as far as memory asks for, on the first partition that allows it."""
         refused: CannotFitError | None = None
-        for choice in sorted(self._choices(), key=self.estimate_us):
+        first_of = {choice.segments: choice for choice in reversed(choices)}
+        for choice in sorted(first_of.values(), key=self.estimate_us):
+            if refused and self.stopping.spent(2.0):
+                break
+            self.stopping.count(1)
+            chunks = chunks_of(self.job, self._cut(choice))
             try:
-                chunks = chunks_of(self.job, self._cut(choice))
                 parts = fitting_parts(self.job, self.batch, chunks, activation_room(self.job, chunks))
             except CannotFitError as error:
                 refused = refused if refused and refused.needed_bytes <= error.needed_bytes else error
                 continue
-            work = self._work(choice, parts)
-            if work:
-                candidate, tried = quick_schedule(work, seeds=8)
-                self.stopping.count(tried)
-                return Chosen(partition=self._cut(choice), target=self.target(choice), candidate=candidate)
+            candidate, tried = quick_schedule(self._work(chunks, parts), seeds=8)
+            self.stopping.count(tried)
+            return Chosen(partition=self._cut(choice), target=self.target(choice), candidate=candidate)
         if refused is None:
             raise RuntimeError("no choice fits, and none says why")
         raise refused

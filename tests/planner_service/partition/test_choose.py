@@ -67,10 +67,26 @@ def test_a_microbatch_that_does_not_fit_whole_is_cut_between_samples() -> None:
     assert all(len(part.sizes) == 1 for part in chosen.candidate.work.parts)
 
 
-def test_the_number_of_choices_stays_within_reach() -> None:
+def many_encoders() -> pb.PlanRequest:
+    """Seven encoders and many instances in each sample: far more choices than can be tried."""
     encoders = [module(f"encoder {i}", 32) for i in range(7)]
     spec = job([*encoders, module("language", 32, inputs=[m.name for m in encoders])])
     sample = {**{m.name: [100] * 8 for m in encoders}, "language": [400] * 8}
-    wide = chooser(request(spec, [[sample]] * 2))
+    return request(spec, [[sample]] * 2)
+
+
+def test_the_number_of_choices_stays_within_reach() -> None:
+    wide = chooser(many_encoders())
     assert 1 < math.prod(map(len, wide._scales)) <= MOST_CHOICES
     assert all(scale[0] == 1 for scale in wide._scales)
+
+
+def test_a_budget_ends_even_where_nothing_fits() -> None:
+    """A little short of the layers' bytes a rank: no choice fits, and not all of them are tried to find that out."""
+    asked = many_encoders()
+    free = chooser(asked).choose().candidate
+    asked.job.cluster.memory_bytes[:] = [min(free.work.static_bytes) + 1000]
+    short = chooser(asked, evaluations := 50)
+    with pytest.raises(CannotFitError):
+        short.choose()
+    assert short.stopping.evaluations <= 2 * evaluations + 1
