@@ -20,7 +20,7 @@ from trainer_agent.mailbox import Mailbox
 from trainer_agent.measuring import Outcome, StepResult, fill_report, make_timeline
 from trainer_agent.plans import RankPlan
 from trainer_agent.program import ComputeStep
-from trainer_agent.reduction import LossWeight, reduce_gradients
+from trainer_agent.reduction import EarlierGradients, LossWeight, reduce_gradients
 from trainer_agent.rows import take_rows
 from trainer_agent.setup import check_setup, chunks_of_rank
 from trainer_agent.stages import build_and_check
@@ -44,7 +44,7 @@ class Executor:
     """Builds this rank's chunks and runs training iterations with them. Made on all processes, collectively.
 
     Gradients are added to ``parameter.grad``, as ``loss.backward()`` would: call ``optimizer.zero_grad()`` between
-    steps. Whether modules are in training or evaluation mode (dropout) is left to ``executor.chunks.train()`` and
+    steps, or after several whose gradients are to add up. Whether modules are in training or evaluation mode (dropout) is left to ``executor.chunks.train()`` and
     ``.eval()``; a step never changes it. Results that their consumers ignore get gradients of zeros, not none. One
     parameter that chunks on several ranks share (a tied embedding) is not kept equal: give each rank its own.
 
@@ -191,9 +191,13 @@ class Executor:
         """Run the actions, then what all ranks do together."""
         run = _Run(self._runners, Mailbox(self._transport, self._steps), batch, program, weight)
         timeline = make_timeline(self._mesh.device)
-        run.run(timeline)
         if program.training:
+            earlier = EarlierGradients(self.parameters(), self._mesh)
+            run.run(timeline)
             reduce_gradients(self.parameters(), self._mesh)
+            earlier.put_back()
+        else:
+            run.run(timeline)
         spans = timeline.spans()
         outcome = Outcome.gather(self._mesh, loss_sum=run.loss_sum(), loss_scale=weight.scale(), spans=spans)
         report = pb.ReportExecutionRequest(

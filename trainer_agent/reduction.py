@@ -77,6 +77,37 @@ class LossWeight:
         return 1.0 / total if total else 0.0
 
 
+class EarlierGradients:
+    """What earlier steps left in the gradients, kept apart while a step adds its own.
+
+    It was added up over the replicas then: were it there when this step's gradients are, the replicas would count it
+    once each. With one replica nothing is added up, and nothing is taken away.
+
+    Parameters
+    ----------
+    parameters
+        Those of this rank; their gradients are taken away until `put_back`.
+    mesh
+        Tells whether there are replicas.
+    """
+
+    def __init__(self, parameters: Iterable[torch.nn.Parameter], mesh: Mesh) -> None:
+        self._kept: list[tuple[torch.nn.Parameter, torch.Tensor]] = []
+        if mesh.replicas == 1:
+            return
+        for parameter in parameters:
+            if parameter.grad is not None:
+                self._kept.append((parameter, parameter.grad))
+                parameter.grad = None
+
+    def put_back(self) -> None:
+        """Add the gradients since to those that were kept, in the tensors that the program knows."""
+        for parameter, earlier in self._kept:
+            if parameter.grad is not None:
+                earlier.add_(parameter.grad)
+            parameter.grad = earlier
+
+
 def reduce_gradients(parameters: Iterable[torch.nn.Parameter], mesh: Mesh, *, bucket_bytes: int = BUCKET_BYTES) -> None:
     """Add gradients up over the replicas; collective over this rank's peers.
 

@@ -96,7 +96,8 @@ def falls_back(case: Case, step: Step) -> bool:
 
 def check(case: Case, traces: Sequence[RankTrace]) -> None:
     """Compare what all ranks saw with ordinary training."""
-    expected = Reference(case.model).train([[step.batch for step in of_replica] for of_replica in case.steps])
+    batches = [[step.batch for step in of_replica] for of_replica in case.steps]
+    expected = Reference(case.model).train(batches, accumulate=case.accumulate)
     for replica in range(case.replicas):
         mine = traces[replica * case.ranks : (replica + 1) * case.ranks]
         found = Trace(gradients=[{} for _ in case.steps])

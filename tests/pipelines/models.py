@@ -320,12 +320,14 @@ class Reference:
                     loss.backward()
         return total
 
-    def train(self, steps: Sequence[Sequence[TinyBatch]]) -> Trace:
-        """Run some iterations, an optimizer step after each."""
+    def train(self, steps: Sequence[Sequence[TinyBatch]], *, accumulate: int = 1) -> Trace:
+        """Run some iterations, an optimizer step after every ``accumulate`` of them."""
         trace, named = Trace(), self.named_parameters()
         optimizer = make_optimizer(named)
-        for batches in steps:
+        for number, batches in enumerate(steps, start=1):
             trace.note(self.step(batches), named)
+            if number % accumulate:
+                continue
             if not batches[0].forward_only:
                 optimizer.step()
             optimizer.zero_grad()

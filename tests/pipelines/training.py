@@ -42,7 +42,8 @@ class Step:
 class Case:
     """A training run.
 
-    ``steps`` has the steps of each replica for each iteration; ranks in ``first_iterations`` count from there.
+    ``steps`` has the steps of each replica for each iteration; ranks in ``first_iterations`` count from there. The
+    optimizer steps after every ``accumulate`` iterations.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Case:
     partition: pb.Partition
     steps: list[list[Step]]
     first_iterations: Mapping[int, int] = field(default_factory=dict)
+    accumulate: int = 1
 
     @property
     def ranks(self) -> int:
@@ -118,17 +120,19 @@ def make_executor(case: Case, mesh: Mesh, transport: Transport | None = None) ->
 
 
 def train(case: Case, mesh: Mesh) -> RankTrace:
-    """Run a case on this rank, an optimizer step after each iteration that trains."""
+    """Run a case on this rank; the optimizer steps where the last iteration trained."""
     executor, source = make_executor(case, mesh)
     trace, named = RankTrace(), dict(executor.named_parameters())
     optimizer = make_optimizer(named)
-    for of_replica in case.steps:
+    for number, of_replica in enumerate(case.steps, start=1):
         step = of_replica[mesh.replica]
         result = executor.step(step.batch_of(mesh.rank))
         trace.note(result.loss, named)
         trace.fallbacks.append(result.fallback)
         trace.measured_us.append(result.measured_us)
         trace.bubble_shares.append(result.bubble_share)
+        if number % case.accumulate:
+            continue
         if not step.batch.forward_only:
             optimizer.step()
         optimizer.zero_grad()

@@ -148,6 +148,17 @@ def test_replicas_with_other_batches_and_plans(workers: Workers) -> None:
     run(workers, cases)
 
 
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_gradients_of_several_steps_add_up(workers: Workers, replicas: int) -> None:
+    """What an earlier step left was added up over the replicas already; an evaluation between leaves it alone."""
+    draw = random.Random(55 + replicas)
+    model = two_encoders(draw)
+    batches = [[random_batch(draw, model, 2) for _ in range(replicas)] for _ in range(6)]
+    batches[1] = [replace(batch, forward_only=True) for batch in batches[1]]
+    batches[2][0] = random_batch(draw, model, 2, bare=range(2))
+    run(workers, [replace(make_case(draw, f"{replicas} replicas", model, 2, batches), accumulate=3)])
+
+
 def test_a_batch_without_weight_gives_zeros_and_no_nan(workers: Workers) -> None:
     draw = random.Random(60)
     model = encoder_and_backbone(draw)
