@@ -42,7 +42,7 @@ def main() -> None:
     spec = profile_layers(profile_target(config, ranks=mesh.ranks), mesh=mesh, repeats=options.repeats)
     agent = TrainerAgent.connect(spec, mesh, representative_batch=describe(documents[0]))
     executor = Executor(agent, config.build_chunk, hand_offs=config.hand_offs(), loss_weight=loss_weight)
-    optimizer, warm_up = make_optimizer(executor.parameters())
+    optimizer, warm_up = make_optimizer(executor.named_parameters())
 
     # The same model without eyes, for comparison; its batches are small, and it runs the fixed schedule.
     text_only = Training(LocalPlans(spec, agent.partition, mesh, fallback_plan), config)

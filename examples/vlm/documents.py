@@ -177,7 +177,7 @@ class DigitDocuments(Dataset[DocumentBatch]):
             tokens += [IMAGE] * rows_of_patches((side // PATCH) ** 2)
             caption = CAPTIONS[int(draw.integers(len(CAPTIONS)))]
             tokens += _numbers(caption.format(DIGITS[self._labels[index]]).split())
-        for _ in range(1 if images else int(draw.integers(12, 20))):
+        for _ in range(1 if images else int(draw.integers(8, 16))):
             tokens += _numbers(SENTENCES[sentence % len(SENTENCES)])
             sentence += 1
         return Document(images=tuple(images), tokens=torch.tensor(tokens))

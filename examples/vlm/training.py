@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from trainer_agent import StepResult
     from trainer_agent.plans import PlanSource
 
-LEARNING_RATE, WARM_UP_STEPS = 1e-3, 10
+LEARNING_RATES, WARM_UP_STEPS = {"vision": 1e-3, "language": 2e-3}, 10
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,9 +76,19 @@ class Step:
         )
 
 
-def make_optimizer(parameters: Iterable[nn.Parameter]) -> tuple[AdamW, LinearLR]:
-    """Return AdamW and the warm-up of its learning rate, whose ``step`` comes after each of the optimizer's."""
-    optimizer = AdamW(parameters, lr=LEARNING_RATE, betas=(0.9, 0.98))
+def make_optimizer(named: Iterable[tuple[str, nn.Parameter]]) -> tuple[AdamW, LinearLR]:
+    """Return AdamW and the warm-up of its learning rates, whose ``step`` comes after each of the optimizer's.
+
+    Parameters
+    ----------
+    named
+        This rank's parameters, as `Executor.named_parameters` names them: ``<module>.<name>``.
+    """
+    of_module: dict[str, list[nn.Parameter]] = {module: [] for module in LEARNING_RATES}
+    for name, parameter in named:
+        of_module[name.partition(".")[0]].append(parameter)
+    groups = [{"params": held, "lr": LEARNING_RATES[module]} for module, held in of_module.items() if held]
+    optimizer = AdamW(groups, betas=(0.9, 0.98))
     return optimizer, LinearLR(optimizer, start_factor=1 / WARM_UP_STEPS, total_iters=WARM_UP_STEPS)
 
 
@@ -96,7 +106,7 @@ class Training:
     def __init__(self, source: PlanSource, config: VlmConfig) -> None:
         self._source = source
         self._executor = Executor(source, config.build_chunk, hand_offs=config.hand_offs(), loss_weight=loss_weight)
-        self._optimizer, self._warm_up = make_optimizer(self._executor.parameters())
+        self._optimizer, self._warm_up = make_optimizer(self._executor.named_parameters())
 
     def step(self, batch: DocumentBatch) -> Step:
         """Train on one batch."""
