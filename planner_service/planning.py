@@ -95,7 +95,8 @@ def make_plan(
     InvalidRequestError
         If the request breaks the contract.
     CannotFitError
-        If a sample does not fit its memory alone with every layer run in its leanest way.
+        If some sample does not fit its memory alone with every layer run in its leanest way (of samples that have work
+        for the loss module alone: some instance).
     """
     validate_plan_request(request)
     options = request.job.options

@@ -15,15 +15,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeastMemory:
-    """What one rank may hold, what its layers hold, and what its worst sample keeps alone with every layer leanest."""
+    """What one rank may hold, what its layers hold, and what its worst piece keeps alone with every layer leanest.
+
+    A piece is a sample, or one of its instances where it has work for the loss module alone.
+    """
 
     limit_bytes: int
     static_bytes: int
-    worst_sample_bytes: float
+    worst_piece_bytes: float
 
 
 def least_kept_bytes(asked: pb.PlanRequest, rank: int) -> LeastMemory:
-    """Least memory of one rank, for samples whose instances run as the job's sub-microbatch sizes cut them."""
+    """Least memory of one rank, for pieces whose instances run as the job's sub-microbatch sizes cut them."""
     spec = asked.job
     limits = spec.cluster.memory_bytes
     trains: dict[str, bool] = {}
@@ -32,7 +35,8 @@ def least_kept_bytes(asked: pb.PlanRequest, rank: int) -> LeastMemory:
     static = 0
     worst = 0.0
     samples = [sample for microbatch in asked.batch.microbatches for sample in microbatch.samples]
-    kept = [0.0] * len(samples)
+    pieces = [piece for sample in samples for piece in pieces_of(sample)]
+    kept = [0.0] * len(pieces)
     for module in spec.model.modules:
         layers = [run for run in module.layers for _ in range(run.count)]
         for chunk in asked.partition.chunks:
@@ -43,24 +47,31 @@ def least_kept_bytes(asked: pb.PlanRequest, rank: int) -> LeastMemory:
             if asked.batch.forward_only or not trains[module.name]:
                 continue
             most = spec.options.sub_microbatch_units.get(module.name, 0)
-            for i, sample in enumerate(samples):
-                if module.name in sample.instances:
-                    pieces = cut(sample.instances[module.name].units, most)
-                    kept[i] += sum(leanest(run.cost, sum(piece)) for piece in pieces for run in inside)
+            for i, piece in enumerate(pieces):
+                together = cut(piece.get(module.name, ()), most)
+                kept[i] += sum(leanest(run.cost, sum(units)) for units in together for run in inside)
         worst = max(kept, default=0.0)
     return LeastMemory(
-        limit_bytes=limits[rank] if len(limits) > 1 else limits[0], static_bytes=static, worst_sample_bytes=worst
+        limit_bytes=limits[rank] if len(limits) > 1 else limits[0], static_bytes=static, worst_piece_bytes=worst
     )
+
+
+def pieces_of(sample: pb.Sample) -> list[dict[str, Sequence[int]]]:
+    """Units by module of what depends on each other."""
+    held = {name: list(instances.units) for name, instances in sample.instances.items() if instances.units}
+    if len(held) > 1:
+        return [held]
+    return [{name: [units]} for name, listed in held.items() for units in listed]
 
 
 def cut(units: Sequence[int], most: int) -> list[list[int]]:
     """Consecutive instances of at most ``most`` units together (0: no limit)."""
-    pieces: list[list[int]] = []
+    made: list[list[int]] = []
     for u in units:
-        if not pieces or (most and sum(pieces[-1]) + u > most):
-            pieces.append([])
-        pieces[-1].append(u)
-    return pieces
+        if not made or (most and sum(made[-1]) + u > most):
+            made.append([])
+        made[-1].append(u)
+    return made
 
 
 def leanest(cost: pb.LayerCost, units: int) -> float:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Instance:
-    """A request and its stage tasks, cut between samples as memory asks for."""
+    """A request and its stage tasks, cut into pieces as memory asks for."""
 
     request: pb.PlanRequest
     work: Work

@@ -106,7 +106,7 @@ class Chooser:
         Raises
         ------
         CannotFitError
-            If no partition tried fits, from the finest cut between samples.
+            If no partition tried fits, however finely microbatches are cut.
         """
         choices = sorted(self._choices(), key=self.estimate_us)
         ranked = {choice: place for place, choice in enumerate(choices)}
@@ -207,7 +207,7 @@ class Chooser:
         return Chosen(partition=self._cut(choice), target=found.target, candidate=better)
 
     def _last_resort(self, choices: Sequence[Choice]) -> Chosen:
-        """Whole microbatches, cut between samples as far as memory asks for, on the first partition that allows it."""
+        """Whole microbatches, cut into pieces as far as memory asks for, on the first partition that allows it."""
         refused: CannotFitError | None = None
         first_of = {choice.segments: choice for choice in reversed(choices)}
         for choice in sorted(first_of.values(), key=self.estimate_us):

@@ -19,11 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dip.job import Job, Module
+    from dip.parts import Instance
     from dip.planner.v1 import planner_pb2 as pb
     from dip.work import Part
-
-Instance = tuple[int, int, int]
-"""Sample, index and units of one instance."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,8 +2,8 @@
 
 A pure function of the job, the partition and the batch: each rank computes it alone and gets what all others get, so
 its rules never change without a change of the contract. Microbatches run whole, 1F1B-like; where memory is short,
-layers recompute (or use whatever strategy keeps least), and microbatches that do not fit even so are cut between
-samples.
+layers recompute (or use whatever strategy keeps least), and microbatches that do not fit even so are cut into pieces:
+between samples, and between instances of samples that no other module has work for.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dip.errors import CannotFitError
 from dip.job import Job
 from dip.listing import group_needs, list_schedule
 from dip.lowering import lower
-from dip.parts import group_parts
+from dip.parts import group_parts, pieces_of
 from dip.work import Work, chunks_of, static_bytes
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def fallback_plan(spec: pb.JobSpec, partition: pb.Partition, batch: pb.Batch) ->
     Raises
     ------
     CannotFitError
-        If some sample does not fit its memory alone with every layer run in its leanest way.
+        If some piece does not fit its memory alone with every layer run in its leanest way.
     """
     job = Job.from_spec(spec)
     chunks = chunks_of(job, partition)
@@ -93,34 +93,39 @@ def leanest_ways(work: Work) -> list[Way]:
 def fitting_parts(
     job: Job, batch: pb.Batch, chunks: Sequence[Sequence[Chunk]], room: Sequence[int | None]
 ) -> list[Part]:
-    """Sub-microbatches of whole microbatches, cut between samples only where they do not fit otherwise.
+    """Sub-microbatches of whole microbatches, cut between pieces only where they do not fit otherwise.
 
     Raises
     ------
     CannotFitError
-        If a sample does not fit alone.
+        If a piece does not fit alone.
     """
-    whole = [[range(len(microbatch.samples))] if microbatch.samples else [] for microbatch in batch.microbatches]
-    groups: list[list[Sequence[int]]] = [list(of_microbatch) for of_microbatch in whole]
+    counts = [len(pieces_of(job, microbatch)) for microbatch in batch.microbatches]
+    groups: list[list[Sequence[int]]] = [[range(count)] if count else [] for count in counts]
     while True:
         parts = group_parts(job, batch, groups)
         too_large = _too_large(Work(job=job, forward_only=batch.forward_only, chunks=chunks, parts=parts), room)
         if not too_large:
             return parts
-        if any(len(samples) == 1 for _, samples in too_large):
-            shortage = _shortage(job, batch, chunks, room)
-            if shortage:
-                raise shortage
-        to_cut: dict[int, set[int]] = {}
-        for microbatch, samples in too_large:
-            to_cut.setdefault(microbatch, set()).update(samples)
-        for microbatch, samples in to_cut.items():
-            halved: list[Sequence[int]] = []
-            for group in groups[microbatch]:
-                half = (len(group) + 1) // 2
-                cut = half < len(group) and not samples.isdisjoint(group)
-                halved += [group[:half], group[half:]] if cut else [group]
-            groups[microbatch] = halved
+        halved = [_halved(job, batch.microbatches[j], of_j, too_large.get(j, set())) for j, of_j in enumerate(groups)]
+        if any(halved[j] == groups[j] for j in too_large):
+            raise _shortage(job, batch, chunks, room)
+        groups = halved
+
+
+def _halved(
+    job: Job, microbatch: pb.Microbatch, groups: list[Sequence[int]], too_large: set[tuple[int, int]]
+) -> list[Sequence[int]]:
+    """Groups of pieces, those halved that are too large and of more than one piece."""
+    if not too_large:
+        return groups
+    pieces, last = pieces_of(job, microbatch), job.modules[-1].index
+    made: list[Sequence[int]] = []
+    for group in groups:
+        half = (len(group) + 1) // 2
+        cut = half < len(group) and any(pieces[piece][last][0][:2] in too_large for piece in group)
+        made += [group[:half], group[half:]] if cut else [group]
+    return made
 
 
 def groups_fit(work: Work, room: Sequence[int | None]) -> bool:
@@ -131,32 +136,29 @@ def groups_fit(work: Work, room: Sequence[int | None]) -> bool:
     return all(space is None or need <= space for of_group in needs for need, space in zip(of_group, room, strict=True))
 
 
-def _too_large(work: Work, room: Sequence[int | None]) -> list[tuple[int, set[int]]]:
-    """Microbatch and samples of each group that does not fit alone."""
-    groups = work.groups
-    found: list[tuple[int, set[int]]] = []
-    for group, needs in enumerate(group_needs(work, leanest_ways(work))):
-        if all(space is None or need <= space for need, space in zip(needs, room, strict=True)):
-            continue
-        parts = [work.parts[p] for p, g in enumerate(groups) if g == group]
-        found.append((parts[0].microbatch, {sample for part in parts for sample in part.samples}))
+def _too_large(work: Work, room: Sequence[int | None]) -> dict[int, set[tuple[int, int]]]:
+    """For each microbatch the loss instances (sample, index) of the groups that do not fit alone."""
+    needs, last = group_needs(work, leanest_ways(work)), work.job.modules[-1].index
+    found: dict[int, set[tuple[int, int]]] = {}
+    for part, group in zip(work.parts, work.groups, strict=True):
+        fits = all(space is None or need <= space for need, space in zip(needs[group], room, strict=True))
+        if part.module == last and not fits:
+            found.setdefault(part.microbatch, set()).update(zip(part.samples, part.instances, strict=True))
     return found
 
 
 def _shortage(
     job: Job, batch: pb.Batch, chunks: Sequence[Sequence[Chunk]], room: Sequence[int | None]
-) -> CannotFitError | None:
-    """What the first rank that is short needs for the largest of all samples, each alone; None where none is short."""
-    groups = [[[sample] for sample in range(len(microbatch.samples))] for microbatch in batch.microbatches]
+) -> CannotFitError:
+    """What the first rank that is short needs for the largest of all pieces, each alone; at least one is too large."""
+    groups = [[[piece] for piece in range(len(pieces_of(job, microbatch)))] for microbatch in batch.microbatches]
     parts = group_parts(job, batch, groups)
     work = Work(job=job, forward_only=batch.forward_only, chunks=chunks, parts=parts)
     needs = group_needs(work, leanest_ways(work))
-    for rank, space in enumerate(room):
-        most = max((of_group[rank] for of_group in needs), default=0)
-        if space is not None and most > space:
-            static = work.static_bytes[rank]
-            return CannotFitError(rank=rank, needed_bytes=static + most, available_bytes=static + space)
-    return None
+    most = [max(on_rank) for on_rank in zip(*needs, strict=True)]
+    rank, space = next((rank, space) for rank, space in enumerate(room) if space is not None and most[rank] > space)
+    static = work.static_bytes[rank]
+    return CannotFitError(rank=rank, needed_bytes=static + most[rank], available_bytes=static + space)
 
 
 def fitting_ways(work: Work, room: Sequence[int | None], in_flight: int) -> list[Way]:

@@ -12,10 +12,13 @@ if TYPE_CHECKING:
     from dip.job import Job, Module
     from dip.planner.v1 import planner_pb2 as pb
 
+Instance = tuple[int, int, int]
+"""Sample, index and units of one instance."""
 
-def instances_of(microbatch: pb.Microbatch, module: Module, samples: Iterable[int]) -> list[tuple[int, int, int]]:
-    """Instances (sample, index, units) that some samples of a microbatch have for a module, in their order."""
-    found: list[tuple[int, int, int]] = []
+
+def instances_of(microbatch: pb.Microbatch, module: Module, samples: Iterable[int]) -> list[Instance]:
+    """Instances that some samples of a microbatch have for a module, in their order."""
+    found: list[Instance] = []
     for sample in samples:
         held = microbatch.samples[sample].instances
         if module.name in held:
@@ -23,35 +26,53 @@ def instances_of(microbatch: pb.Microbatch, module: Module, samples: Iterable[in
     return found
 
 
-def make_part(module: Module, microbatch: int, instances: Sequence[tuple[int, int, int]]) -> Part:
-    """Sub-microbatch of the given instances (sample, index, units)."""
+def make_part(module: Module, microbatch: int, instances: Sequence[Instance]) -> Part:
+    """Sub-microbatch of the given instances."""
     samples, indexes, sizes = zip(*instances, strict=True)
     return Part(module=module.index, microbatch=microbatch, samples=samples, instances=indexes, sizes=sizes)
 
 
+def pieces_of(job: Job, microbatch: pb.Microbatch) -> list[dict[int, list[Instance]]]:
+    """Return what memory can be saved by cutting apart: for each piece, its instances by module index.
+
+    A sample's instances depend on each other and are one piece. Where it has work for the loss module alone they do
+    not, and each is a piece of its own.
+    """
+    pieces: list[dict[int, list[Instance]]] = []
+    for sample in range(len(microbatch.samples)):
+        listed = {module.index: instances_of(microbatch, module, [sample]) for module in job.modules}
+        held = {index: instances for index, instances in listed.items() if instances}
+        if len(held) == 1:
+            pieces.extend({index: [instance]} for index, instances in held.items() for instance in instances)
+        elif held:
+            pieces.append(held)
+    return pieces
+
+
 def group_parts(job: Job, batch: pb.Batch, groups: Sequence[Sequence[Sequence[int]]]) -> list[Part]:
-    """Sub-microbatches that keep groups of samples together in every module.
+    """Sub-microbatches that keep groups of pieces together in every module.
 
     Parameters
     ----------
     job, batch
         What is trained, on what.
     groups
-        For each microbatch, its samples in groups. Within a group a module's instances are cut only where the job
-        asks for smaller sub-microbatches.
+        For each microbatch, its pieces (see :func:`pieces_of`) in groups. Within a group a module's instances are cut
+        only where the job asks for smaller sub-microbatches.
     """
     parts: list[Part] = []
     for j, (microbatch, of_microbatch) in enumerate(zip(batch.microbatches, groups, strict=True)):
-        for samples in of_microbatch:
+        pieces = pieces_of(job, microbatch)
+        for group in of_microbatch:
             for module in job.modules:
-                listed = instances_of(microbatch, module, samples)
+                listed = [instance for piece in group for instance in pieces[piece].get(module.index, ())]
                 parts.extend(make_part(module, j, cut) for cut in _cut(listed, module.max_units))
     return parts
 
 
-def _cut(instances: Sequence[tuple[int, int, int]], max_units: int) -> Iterable[list[tuple[int, int, int]]]:
+def _cut(instances: Sequence[Instance], max_units: int) -> Iterable[list[Instance]]:
     """Consecutive instances of at most ``max_units`` together (0: no limit); a larger instance stands alone."""
-    current: list[tuple[int, int, int]] = []
+    current: list[Instance] = []
     held = 0
     for instance in instances:
         if current and max_units and held + instance[2] > max_units:

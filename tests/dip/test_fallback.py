@@ -89,6 +89,18 @@ def test_a_microbatch_is_whole_where_it_fits_and_cut_between_samples_where_not()
     assert not check_plan(tight, cut).faults
 
 
+def test_instances_of_a_sample_are_cut_apart_where_nothing_joins_them() -> None:
+    """Room for one text at a time: a sample of texts alone is cut, one whose image goes into both texts is not."""
+    limit = 10_000_000 + 6 * 25 * 400
+    texts = with_partition(request(job(ranks=2, memory_bytes=[limit]), [[{"language": [400, 400, 300]}]]))
+    plan = plan_of(texts)
+    assert [[ref.index for ref in sub.instances] for sub in plan.sub_microbatches] == [[0], [1], [2]]
+    assert not check_plan(texts, plan).faults
+    joined = with_partition(request(job(ranks=2, memory_bytes=[limit]), [[{"vision": [10], "language": [400, 400]}]]))
+    with pytest.raises(CannotFitError):
+        plan_of(joined)
+
+
 def test_only_the_microbatch_that_is_too_large_is_cut() -> None:
     held = 10 * 1_000_000
     limit = held + 6 * 25 * 400
@@ -100,18 +112,18 @@ def test_only_the_microbatch_that_is_too_large_is_cut() -> None:
 
 
 def check_refusal(asked: pb.PlanRequest, error: CannotFitError) -> None:
-    """A refusal is true, and names what the rank needs: for its layers, or for the largest sample alone."""
+    """A refusal is true, and names what the rank needs: for its layers, or for the largest piece alone."""
     least = least_kept_bytes(asked, error.rank)
     needed: float = least.static_bytes
     if needed <= least.limit_bytes:
-        needed += least.worst_sample_bytes
+        needed += least.worst_piece_bytes
     assert error.available_bytes == least.limit_bytes < needed
     assert needed <= error.needed_bytes <= needed + ROUNDED_UP
 
 
 @SLOW
 @given(st.data())
-def test_any_request_has_a_valid_fallback_or_a_sample_that_cannot_fit_alone(data: st.DataObject) -> None:
+def test_any_request_has_a_valid_fallback_or_a_piece_that_cannot_fit_alone(data: st.DataObject) -> None:
     asked = data.draw(plan_requests())
     asked.partition.CopyFrom(data.draw(partitions(asked.job)))
     try:

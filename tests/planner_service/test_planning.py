@@ -60,7 +60,7 @@ def test_what_cannot_fit_is_refused(name: str) -> None:
 
 @SLOW
 @given(st.data())
-def test_any_request_with_a_partition_has_a_valid_plan_or_a_sample_that_cannot_fit(data: st.DataObject) -> None:
+def test_any_request_with_a_partition_has_a_valid_plan_or_a_piece_that_cannot_fit(data: st.DataObject) -> None:
     asked = data.draw(plan_requests())
     asked.partition.CopyFrom(data.draw(partitions(asked.job)))
     check_any(asked)
@@ -94,7 +94,7 @@ def check_refusal(asked: pb.PlanRequest, error: CannotFitError) -> None:
     assert error.needed_bytes > error.available_bytes
     if asked.partition.chunks:
         least = least_kept_bytes(asked, error.rank)
-        assert least.static_bytes + least.worst_sample_bytes > error.available_bytes == least.limit_bytes
+        assert least.static_bytes + least.worst_piece_bytes > error.available_bytes == least.limit_bytes
 
 
 @settings(SLOW, max_examples=15)

@@ -10,7 +10,7 @@ import pytest
 import tiny_plan
 from dip.bounds import chain_bound_us
 from dip.job import Job
-from dip.parts import group_parts
+from dip.parts import group_parts, pieces_of
 from dip.planner.v1 import planner_pb2 as pb
 from dip.work import Part, Work, chunks_of
 from exhaustive import shortest_us
@@ -79,7 +79,7 @@ def tiny_request(rng: random.Random) -> pb.PlanRequest:
 def work_of(request: pb.PlanRequest, parts: list[Part] | None = None) -> Work:
     """Stage tasks of a request, of whole microbatches unless parts are given."""
     job = Job.from_spec(request.job)
-    groups = [[range(len(microbatch.samples))] for microbatch in request.batch.microbatches]
+    groups = [[range(len(pieces_of(job, microbatch)))] for microbatch in request.batch.microbatches]
     return Work(
         job=job,
         forward_only=request.batch.forward_only,
