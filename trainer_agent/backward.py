@@ -154,6 +154,14 @@ class StageRunner:
             return self.module.loss(x, task)
         return self.module.leave(x, task) if self.chunk.is_last else x
 
+    def _lost_its_gradient(self, work: CellPlan, loss: torch.Tensor) -> bool:
+        """Whether a loss that depends on something trainable, of this chunk or before it, hides that."""
+        if loss.requires_grad or not work.has_backward:
+            return False
+        # A frozen module may ignore what the trainable ones before it hand on: only enter knows.
+        depends = not self.chunk.is_first or any(parameter.requires_grad for parameter in self.module.parameters())
+        return depends and bool(loss != 0)
+
     def _check(self, work: CellPlan, output: object) -> None:
         """Check that the output is what the others expect."""
         if not isinstance(output, torch.Tensor):
@@ -162,6 +170,11 @@ class StageRunner:
             if output.dim() or not output.is_floating_point():
                 raise StageInterfaceError(
                     f"{self.chunk}: loss returned {tuple(output.shape)} of {output.dtype}; must be a floating scalar"
+                )
+            if self._lost_its_gradient(work, output):
+                raise StageInterfaceError(
+                    f"{self.chunk}: loss returned {float(output)} without a gradient, so nothing would train; return "
+                    "it undetached, and not from under torch.no_grad (a constant 0, where nothing counts, is fine)"
                 )
             return
         last, hand_offs = self.chunk.is_last, self._hand_offs

@@ -24,6 +24,7 @@ from trainer_agent.setup import chunks_of_rank
 
 if TYPE_CHECKING:
     from trainer_agent.program import CellPlan
+    from trainer_agent.stages import StageTask
     from trainer_agent.transfers import Transport
 
 MODEL = TinyModel(modules=(TinyModule(name="language", layers=4, width=8, dropout=0.3),))
@@ -121,6 +122,33 @@ def test_a_loss_that_is_no_scalar_is_refused() -> None:
     runner, work = runner_and_cell(0.0, MODEL, VectorLoss)
     with pytest.raises(StageInterfaceError, match=r"loss returned \(\d+,\) of torch.float64; must be"):
         runner.forward(work, [], BATCH, training=True)
+
+
+class DetachedLoss(TinyChunk):
+    """As a training loop logs it."""
+
+    def loss(self, x: torch.Tensor, task: StageTask) -> torch.Tensor:
+        return super().loss(x, task).detach()
+
+
+class NothingCounts(TinyChunk):
+    """As of a text without targets."""
+
+    def loss(self, x: torch.Tensor, task: StageTask) -> torch.Tensor:
+        return torch.zeros(())
+
+
+def test_a_loss_that_hides_what_it_depends_on_is_refused() -> None:
+    runner, work = runner_and_cell(0.0, MODEL, DetachedLoss)
+    with pytest.raises(StageInterfaceError, match="without a gradient, so nothing would train"):
+        runner.forward(work, [], BATCH, training=True)
+
+
+def test_a_constant_loss_of_zero_trains_nothing() -> None:
+    runner, work = runner_and_cell(0.0, MODEL, NothingCounts)
+    assert runner.forward(work, [], BATCH, training=True) == 0
+    assert runner.backward(work, [], loss_scale=1.0) == []
+    assert all(parameter.grad is None for parameter in runner.module.parameters())
 
 
 @pytest.mark.parametrize(
