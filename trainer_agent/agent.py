@@ -204,8 +204,14 @@ class TrainerAgent:
         ------
         InvalidRequestError
             The metadata break the contract.
+        TrainerAgentError
+            They are no `Batch` of the contract.
         """
         self._check_usable()
+        if not isinstance(metadata, pb.Batch):
+            raise TrainerAgentError(
+                f"describe(batch) returned a {type(metadata).__name__}; must be a dip.planner.v1.planner_pb2.Batch"
+            )
         validate_batch(self.spec, metadata, path="describe(batch)")
         iteration = self._next_iteration
         self._next_iteration += 1

@@ -222,8 +222,8 @@ class HandOff:
         """Return the number of rows of each instance."""
         rows = tuple(self.rows(instance.units) for instance in instances)
         for instance, count in zip(instances, rows, strict=True):
-            if count < 0:
-                raise StageInterfaceError(f"HandOff.rows({instance.units}) is {count}; must be 0 or more")
+            if not isinstance(count, int) or count < 0:
+                raise StageInterfaceError(f"HandOff.rows({instance.units}) is {count!r}; must be a whole number from 0")
         return rows
 
     def shape(self, rows: int) -> tuple[int, ...]:

@@ -166,6 +166,12 @@ def test_metadata_that_break_the_contract_are_refused_where_they_are_made(make: 
         next(iter(agent.wrap_loader("a", lambda _: wrong)))
 
 
+@pytest.mark.parametrize("wrong", [None, {"microbatches": []}])
+def test_metadata_of_another_type_are_refused(make: Callable[..., TrainerAgent], wrong: object) -> None:
+    with pytest.raises(TrainerAgentError, match=r"describe\(batch\) returned a \w+; must be a dip.planner.v1"):
+        next(iter(make(alone=True).wrap_loader("a", lambda _: wrong)))  # type: ignore[arg-type, return-value]
+
+
 def test_reports_of_fallbacks_carry_the_reason(planner: FakePlanner, make: Callable[..., TrainerAgent]) -> None:
     planner.fail_at("SubmitBatch", 1, grpc.StatusCode.FAILED_PRECONDITION, "cannot fit")
     agent = make()

@@ -66,11 +66,13 @@ def test_hand_offs_follow_from_units() -> None:
     assert merged.shape(5) == (5, 2, 3)
 
 
-def test_hand_offs_without_size_or_with_negative_rows_are_refused() -> None:
+def test_hand_offs_without_size_or_with_rows_that_are_no_count_are_refused() -> None:
     with pytest.raises(ValueError, match=r"HandOff.features: \(4, 0\)"):
         HandOff(features=(4, 0))
     with pytest.raises(StageInterfaceError, match=r"HandOff.rows\(5\) is -1"):
         HandOff(features=(4,), rows=lambda units: 4 - units).rows_of([Instance(0, 0, 5)])
+    with pytest.raises(StageInterfaceError, match=r"HandOff.rows\(5\) is 2.5; must be a whole number"):
+        HandOff(features=(4,), rows=lambda units: units / 2).rows_of([Instance(0, 0, 5)])  # type: ignore[arg-type, return-value]
 
 
 def test_gathered_results_stand_by_sample_and_index_whatever_the_plan_made_first() -> None:
