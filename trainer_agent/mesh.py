@@ -78,8 +78,13 @@ class Mesh:
         Raises
         ------
         ValueError
-            The processes do not fill ``replicas`` replicas of ``ranks`` ranks.
+            There is no process group yet, or the processes do not fill ``replicas`` replicas of ``ranks`` ranks.
         """
+        if not dist.is_initialized():
+            raise ValueError(
+                "torch.distributed has no process group: start the program with torchrun, and call "
+                "torch.distributed.init_process_group before Mesh.create"
+            )
         world_size, global_rank = dist.get_world_size(), dist.get_rank()
         if replicas < 1 or world_size % replicas:
             raise ValueError(f"replicas: {replicas}; must divide the {world_size} processes of the job")

@@ -9,6 +9,7 @@ import pytest
 from pipelines.scripted import place
 
 from trainer_agent.errors import PeerLostError, StepTimeoutError, TransferError
+from trainer_agent.mesh import Mesh
 from trainer_agent.transfers import naming
 
 if TYPE_CHECKING:
@@ -39,6 +40,11 @@ def test_processes_that_do_not_fill_the_replicas(
 ) -> None:
     for found in workers.run(place, 3, *arguments):
         assert said in found
+
+
+def test_a_program_that_was_not_started_by_torchrun_is_told_so() -> None:
+    with pytest.raises(ValueError, match=r"start the program with torchrun, and call .*init_process_group"):
+        Mesh.create()
 
 
 @pytest.mark.parametrize(
