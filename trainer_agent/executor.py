@@ -6,6 +6,7 @@ import hashlib
 import logging
 from typing import TYPE_CHECKING
 
+import torch
 from dip.digests import batch_digest, partition_digest
 from dip.fallback import fallback_plan
 from dip.job import Job
@@ -15,7 +16,7 @@ from torch import nn
 from trainer_agent.agreement import Ballot, compare, vote
 from trainer_agent.backward import StageRunner
 from trainer_agent.compiling import Compiler
-from trainer_agent.errors import ExecutorFailedError, PlanError
+from trainer_agent.errors import ExecutorFailedError, PlanError, TrainerAgentError
 from trainer_agent.mailbox import Mailbox
 from trainer_agent.measuring import Outcome, StepResult, fill_report, make_timeline
 from trainer_agent.plans import RankPlan
@@ -29,11 +30,9 @@ from trainer_agent.transfers import GroupTransport
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    import torch
-
     from trainer_agent.measuring import Timeline
     from trainer_agent.plans import PlanSource, TakenPlan
-    from trainer_agent.program import CellPlan, Program
+    from trainer_agent.program import CellPlan, Program, Step
     from trainer_agent.stages import BuildChunk, LossWeightOf, ModuleHandOffs
     from trainer_agent.transfers import Transport
 
@@ -44,9 +43,10 @@ class Executor:
     """Builds this rank's chunks and runs training iterations with them. Made on all processes, collectively.
 
     Gradients are added to ``parameter.grad``, as ``loss.backward()`` would: call ``optimizer.zero_grad()`` between
-    steps, or after several whose gradients are to add up. Whether modules are in training or evaluation mode (dropout) is left to ``executor.chunks.train()`` and
-    ``.eval()``; a step never changes it. Results that their consumers ignore get gradients of zeros, not none. One
-    parameter that chunks on several ranks share (a tied embedding) is not kept equal: give each rank its own.
+    steps, or after several whose gradients are to add up. Whether modules are in training or evaluation mode (dropout)
+    is left to ``executor.chunks.train()`` and ``.eval()``; a step never changes it. Results that their consumers ignore
+    get gradients of zeros, not none. One parameter that chunks on several ranks share (a tied embedding) is not kept
+    equal: give each rank its own.
 
     Parameters
     ----------
@@ -88,7 +88,12 @@ class Executor:
         self._source, self._mesh, self._loss_weight = source, source.mesh, loss_weight
         job = Job.from_spec(source.spec)
         check_setup(source.spec, job, source.mesh, hand_offs)
-        compare(self._mesh.world, self._mesh, what="the job as set up", digest=_setup_digest(source, hand_offs))
+        compare(
+            self._mesh.world,
+            self._mesh,
+            what="the job as set up (spec, partition, attempt, hand-offs)",
+            digest=_setup_digest(source, hand_offs),
+        )
         self._compiler = Compiler(job=job, partition=source.partition, rank=self._mesh.rank, hand_offs=hand_offs)
         self._runners: dict[tuple[str, int], StageRunner] = {}
         self.chunks = nn.ModuleDict()
@@ -146,9 +151,18 @@ class Executor:
             Another rank did not do its part.
         ExecutorFailedError
             A step failed before.
+        TrainerAgentError
+            It is called under ``torch.inference_mode``.
+
+        What a user's module raises passes through, with a note that says on which rank and in which action.
         """
         if self._failed:
             raise ExecutorFailedError(f"rank {self._mesh.rank}: an earlier step failed; start the job again")
+        if torch.is_inference_mode_enabled():
+            raise TrainerAgentError(
+                "step() under torch.inference_mode(): nothing made there can have gradients; call it outside, and "
+                "describe batches to evaluate on with forward_only, which keeps no activations either"
+            )
         taken = self._source.take(batch)
         self._failed = True
         if self._pending is not None:
@@ -189,7 +203,7 @@ class Executor:
 
     def _run(self, batch: object, taken: TakenPlan, plan: RankPlan, program: Program, weight: LossWeight) -> StepResult:
         """Run the actions, then what all ranks do together."""
-        run = _Run(self._runners, Mailbox(self._transport, self._steps), batch, program, weight)
+        run = _Run(self._mesh.rank, self._runners, Mailbox(self._transport, self._steps), batch, program, weight)
         timeline = make_timeline(self._mesh.device)
         if program.training:
             earlier = EarlierGradients(self.parameters(), self._mesh)
@@ -220,12 +234,14 @@ class _Run:
 
     def __init__(
         self,
+        rank: int,
         runners: Mapping[tuple[str, int], StageRunner],
         mailbox: Mailbox,
         batch: object,
         program: Program,
         weight: LossWeight,
     ) -> None:
+        self._rank = rank
         self._runners = runners
         self._mailbox = mailbox
         self._batch = batch
@@ -235,13 +251,18 @@ class _Run:
 
     def run(self, timeline: Timeline) -> None:
         """Issue every action in order; compute waits for what it consumes, everything is sent at the end."""
-        for step in self._program.steps:
-            if not isinstance(step, ComputeStep):
-                self._mailbox.transfer(step)
-            elif step.backward:
-                self._backward(step.work, timeline)
-            else:
-                self._forward(step.work, timeline)
+        step: Step | None = None
+        try:
+            for step in self._program.steps:
+                if not isinstance(step, ComputeStep):
+                    self._mailbox.transfer(step)
+                elif step.backward:
+                    self._backward(step.work, timeline)
+                else:
+                    self._forward(step.work, timeline)
+        except BaseException as error:  # a user's module may raise anything; one handler costs no action anything
+            error.add_note(f"raised on rank {self._rank}, in the {step}")
+            raise
         self._mailbox.drain()
 
     def loss_sum(self) -> float:

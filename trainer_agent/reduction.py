@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, SupportsFloat
 
 import torch
 import torch.distributed as dist
@@ -43,9 +44,7 @@ class LossWeight:
         TrainerAgentError
             The weight is not a number of 0 or more.
         """
-        if not (math.isfinite(weight) and weight >= 0):
-            raise TrainerAgentError(f"loss_weight returned {weight}; must be a finite number of 0 or more")
-        mine = torch.tensor([weight, iteration, training], dtype=torch.float64)
+        mine = torch.tensor([_checked_weight(weight), iteration, training], dtype=torch.float64)
         if mesh.replicas == 1:
             return cls(mesh=mesh, mine=mine, found=[mine], work=None)
         found = [torch.empty_like(mine) for _ in range(mesh.replicas)]
@@ -75,6 +74,17 @@ class LossWeight:
         """What the summed loss is multiplied with; 0 where nothing in the whole batch has a weight."""
         total = self.total()
         return 1.0 / total if total else 0.0
+
+
+def _checked_weight(weight: object) -> float:
+    """Return what the user's function returned as a number; numpy's and torch's scalars are numbers too."""
+    number = math.nan
+    if isinstance(weight, SupportsFloat):
+        with suppress(TypeError, ValueError, RuntimeError):  # an array of several
+            number = float(weight)
+    if not (math.isfinite(number) and number >= 0):
+        raise TrainerAgentError(f"loss_weight returned {weight!r}; must be a finite number of 0 or more")
+    return number
 
 
 class EarlierGradients:

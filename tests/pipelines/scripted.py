@@ -158,6 +158,34 @@ def construct_with_other_costs(case: Case) -> tuple[str, str]:
     return "", ""
 
 
+def step_in_inference_mode(case: Case) -> str:
+    """Step where nothing can have gradients; returns what that raised."""
+    executor, _ = make_executor(case, Mesh.create(timeout_s=20))
+    with torch.inference_mode():
+        try:
+            executor.step(case.steps[0][0].batch)
+        except TrainerAgentError as error:
+            return str(error)
+    return ""
+
+
+def step_with_a_broken_module(case: Case) -> tuple[str, list[str]]:
+    """Step with a loss chunk that raises; returns its words and notes."""
+    executor, _ = make_executor(case, Mesh.create(timeout_s=20))
+
+    def broken(*_: object) -> torch.Tensor:
+        raise LookupError("no pixels")
+
+    for name, chunk in executor.chunks.items():
+        if name.startswith("language:"):
+            chunk.layers[0].forward = broken
+    try:
+        executor.step(case.steps[0][0].batch)
+    except LookupError as error:
+        return str(error), error.__notes__
+    return "", []
+
+
 def parameter_names(case: Case) -> list[str]:
     """Names of this rank's parameters."""
     return [name for name, _ in make_executor(case, Mesh.create(timeout_s=20))[0].named_parameters()]

@@ -14,7 +14,14 @@ from dip.planner.v1 import planner_pb2 as pb
 from dip.validation import validate_report_execution
 from pipelines.cases import make_case, random_batch
 from pipelines.models import TinyModel, TinyModule
-from pipelines.scripted import Raised, construct_with_other_costs, parameter_names, refused
+from pipelines.scripted import (
+    Raised,
+    construct_with_other_costs,
+    parameter_names,
+    refused,
+    step_in_inference_mode,
+    step_with_a_broken_module,
+)
 from pipelines.training import WAITED_US, train_all
 
 from trainer_agent.errors import TrainerAgentError
@@ -88,7 +95,7 @@ def test_processes_with_other_costs_are_told_before_training(workers: Workers) -
     case = make_case(draw, "costs", MODEL, 2, [[random_batch(draw, MODEL, 1)]])
     for kind, message in workers.run(construct_with_other_costs, 2, case):
         assert kind == "RankMismatchError"
-        assert "the job as set up of rank 1 differs from rank 0's" in message
+        assert "the job as set up (spec, partition, attempt, hand-offs) of rank 1 differs from rank 0's" in message
 
 
 def test_a_replica_that_evaluates_while_another_trains_is_an_error(workers: Workers) -> None:
@@ -103,7 +110,24 @@ def test_a_replica_that_evaluates_while_another_trains_is_an_error(workers: Work
         assert "or whether it trains" in raised.message
 
 
-@pytest.mark.parametrize("weight", [float("nan"), float("inf"), -1.0])
+def test_inference_mode_is_refused_on_every_rank(workers: Workers) -> None:
+    draw = random.Random(7)
+    case = make_case(draw, "inference", MODEL, 2, [[random_batch(draw, MODEL, 1)]])
+    for message in workers.run(step_in_inference_mode, 2, case):
+        assert "step() under torch.inference_mode()" in message
+        assert "forward_only" in message
+
+
+def test_what_a_module_raises_has_a_note_of_rank_and_action(workers: Workers) -> None:
+    draw = random.Random(8)
+    case = make_case(draw, "broken", MODEL, 1, [[random_batch(draw, MODEL, 1)]])
+    ((message, notes),) = workers.run(step_with_a_broken_module, 1, case)
+    assert message == "no pixels"
+    (note,) = notes
+    assert note.startswith("raised on rank 0, in the forward of language.")
+
+
+@pytest.mark.parametrize("weight", [float("nan"), float("inf"), -1.0, None, "many", torch.ones(2)])
 def test_a_weight_that_is_no_weight_is_refused(weight: float) -> None:
     with pytest.raises(TrainerAgentError, match="must be a finite number of 0 or more"):
         LossWeight.gather(cast("Mesh", None), weight=weight, iteration=0, training=True)
