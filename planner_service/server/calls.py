@@ -56,7 +56,7 @@ class PlanningCalls:
         Raises
         ------
         InvalidRequestError, RefusalError
-            FAILED_PRECONDITION where it cannot fit.
+            FAILED_PRECONDITION where it cannot fit, DEADLINE_EXCEEDED where no answer could reach the caller in time.
         """
         if self._calls >= self._max_calls:
             raise refusals.exhausted(f"{self._calls} calls of Plan are running already", retry_ms=1_000)
@@ -68,7 +68,11 @@ class PlanningCalls:
             self._calls -= 1
 
     async def _solve(self, request: pb.PlanRequest, context: Context) -> bytes:
-        budget_ms, limit_s = self._times(request, remaining_s(context))
+        left_s = remaining_s(context)
+        if left_s is not None and left_s <= _ANSWER_MARGIN_S:
+            # A worker that began would be killed, and others' solves would wait for a fresh one.
+            raise refusals.out_of_time(f"{left_s * 1000:.0f} ms are left, a plan takes {_ANSWER_MARGIN_S:g} s and more")
+        budget_ms, limit_s = self._times(request, left_s)
         solve = self._pool.submit(
             PlanTask(request=request.SerializeToString(deterministic=True), budget_ms=budget_ms),
             lane=_LANE,
@@ -92,7 +96,7 @@ class PlanningCalls:
         finally:
             solve.cancel()  # the caller may be gone
 
-    def _times(self, request: pb.PlanRequest, remaining_s: float | None) -> tuple[int, float]:
+    def _times(self, request: pb.PlanRequest, left_s: float | None) -> tuple[int, float]:
         """Milliseconds to search, seconds until the worker is killed: within the caller's deadline, if it has one."""
         options = request.job.options
         kept = bool(request.partition.chunks)
@@ -103,8 +107,8 @@ class PlanningCalls:
         else:
             budget_ms = FIRST_BUDGET_MS
         limit_s = solve_limit_s(budget_ms, grace_ms=self._grace_ms, partition_is_kept=kept)
-        if remaining_s is not None:
-            limit_s = max(0.001, min(limit_s, remaining_s - _ANSWER_MARGIN_S))
+        if left_s is not None:
+            limit_s = min(limit_s, left_s - _ANSWER_MARGIN_S)
             within_ms = budget_within_ms(limit_s, grace_ms=self._grace_ms, partition_is_kept=kept)
             budget_ms = min(budget_ms, within_ms)
         return budget_ms, limit_s

@@ -98,6 +98,11 @@ def exhausted(message: str, *, retry_ms: int) -> RefusalError:
     return RefusalError(code_pb2.RESOURCE_EXHAUSTED, message, error_details_pb2.RetryInfo(retry_delay=delay))
 
 
+def out_of_time(message: str) -> RefusalError:
+    """DEADLINE_EXCEEDED, what the caller's side says of it too: its deadline leaves no time for an answer."""
+    return RefusalError(code_pb2.DEADLINE_EXCEEDED, message)
+
+
 def unavailable(message: str) -> RefusalError:
     """UNAVAILABLE: try again, here or elsewhere."""
     return RefusalError(code_pb2.UNAVAILABLE, message)

@@ -61,6 +61,21 @@ def test_deadline_bounds_the_search() -> None:
     run(scenario(), limit_s=20)
 
 
+def test_deadline_that_leaves_no_time_costs_no_worker() -> None:
+    async def scenario() -> None:
+        async with served() as stub:
+            await stub.Plan(request())
+            (worker,) = children()
+            for timeout_s in (0.001, 0.1, 0.2):
+                assert (
+                    await refusal(stub.Plan(request(), timeout=timeout_s))
+                ).code() == grpc.StatusCode.DEADLINE_EXCEEDED
+            await stub.Plan(request())
+            assert children() == [worker]
+
+    run(scenario())
+
+
 def test_caller_that_leaves_frees_the_worker() -> None:
     async def scenario() -> None:
         async with served() as stub:
