@@ -68,6 +68,9 @@ def _try_unix(path: Path) -> None:
     if not path.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, f"there is no directory {path.parent}")
     if not path.exists():
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.bind(str(path))
+        path.unlink()
         return
     if not path.is_socket():
         raise FileExistsError(errno.EEXIST, "a file that is not a socket has this name")

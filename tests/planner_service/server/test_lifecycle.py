@@ -149,6 +149,8 @@ def test_unix_socket_serves_and_is_not_taken_away(tmp_path: object) -> None:
     [
         ("unix:///no/such/directory/planner.sock", "there is no directory /no/such/directory"),
         ("unix:///etc/hostname", "a file that is not a socket has this name"),
+        ("unix:///proc/planner.sock", "cannot listen on unix:///proc/planner.sock: "),
+        (f"unix:///tmp/{'long' * 30}", "path too long"),
         ("192.0.2.1:0", "annot assign requested address"),
         ("no-such-host.invalid:0", "cannot listen on no-such-host.invalid:0: "),
     ],
