@@ -146,7 +146,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Compares planned schedules with 1F1B; started by examples/demo.py.")
     parser.add_argument("--iterations", type=int, default=120, help="batches at most (%(default)s)")
     parser.add_argument("--seconds", type=float, default=180, help="no block begins after this long (%(default)s)")
-    parser.add_argument("--block", type=int, default=5, help="batches of a block (%(default)s)")
+    parser.add_argument("--block", type=int, default=4, help="batches of a block (%(default)s)")
     parser.add_argument("--microbatches", type=int, default=8, help="microbatches of a batch (%(default)s)")
     parser.add_argument("--repeats", type=int, default=5, help="measurements of each cost (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of weights and data (%(default)s)")

@@ -224,7 +224,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
     parser.add_argument("--seconds", type=float, default=180, help="training time at most (%(default)s)")
     parser.add_argument("--iterations", type=int, default=120, help="batches at most (%(default)s)")
-    parser.add_argument("--block", type=int, default=5, help="batches of a block (%(default)s)")
+    parser.add_argument("--block", type=int, default=4, help="batches of a block (%(default)s)")
     parser.add_argument("--microbatches", type=int, default=8, help="microbatches of a batch (%(default)s)")
     parser.add_argument("--folder", type=Path, default=Path("runs/demo"), help="where results go (%(default)s)")
     return parser.parse_args()

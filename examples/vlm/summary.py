@@ -100,10 +100,7 @@ def summary(records: Records) -> Iterator[str]:
     yield f"loss {planned[0]['loss']:.3f} -> {end[0]:.3f}; the same model without the images: {blind:.3f}"
     apart = max(abs(a["loss"] - b["loss"]) for a, b in zip(planned, usual, strict=True))
     yield f"the two runs' losses on the same batch differ by {apart:.1e} at most: schedules do not change the training"
-    if len(blocks) < 2:
-        yield "too few blocks to compare the speed"
-    else:
-        yield f"{compare(blocks).verdict}, {len(planned)} batches in {len(blocks)} blocks"
+    yield f"{compare(blocks).verdict}, {len(planned)} batches in {len(blocks)} blocks"
     yield _kept("iterations that ran the planner's plan", records.planned_share, LEAST_PLANNED_SHARE, "at least")
     yield _kept("time that ranks waited for schedules", records.waited_share, MOST_WAITED_SHARE, "below")
     actions = records.actions_us

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def write(path: Path, *, planned_ms: int = 100, waited_us: int = 0, fallbacks: tuple[int, ...] = ()) -> Path:
-    """Five blocks of four iterations of both runs, 1F1B at 130 ms and a bit more in each block."""
+    """Ten blocks of two iterations of both runs, 1F1B at 130 ms and a bit more in each block."""
     lines = []
     for run, base in (("planned", planned_ms), ("1f1b", 130)):
         for iteration in range(20):
@@ -22,7 +22,7 @@ def write(path: Path, *, planned_ms: int = 100, waited_us: int = 0, fallbacks: t
             lines.append(
                 {
                     "run": run,
-                    "block": iteration // 4,
+                    "block": iteration // 2,
                     "iteration": iteration,
                     "loss": 4.0 - 0.1 * iteration,
                     "text_only_loss": 4.1 - 0.1 * iteration,
@@ -45,7 +45,7 @@ def printed(path: Path) -> str:
 
 def test_a_good_run(tmp_path: Path) -> None:
     text = printed(write(tmp_path / "records.jsonl", fallbacks=(0, 1, 2)))
-    assert "planned schedules are +2" in text
+    assert "planned schedules are 2" in text
     assert "ran the planner's plan: 100.00%" in text  # the first three iterations do not count
     assert "MISSED" not in text
     assert "smallest 5.0 ms" in text
