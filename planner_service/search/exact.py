@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from planner_service.domain.graph import Ints, TaskGraph
 
 
+SEEDS = 1 << 31
+"""Number of different seeds that the solver takes; the contract's have 63 bits."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExactResult:
     """What the solver found.
@@ -177,7 +181,7 @@ class WindowModel:
             solver.parameters.max_time_in_seconds = max(0.01, seconds)
         solver.parameters.max_deterministic_time = effort
         solver.parameters.num_workers = 1
-        solver.parameters.random_seed = seed
+        solver.parameters.random_seed = seed % SEEDS
         status = solver.solve(self.model)
         bound = int(solver.best_objective_bound) if status != cp_model.UNKNOWN else 0
         if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE) or solver.objective_value >= self.makespan:

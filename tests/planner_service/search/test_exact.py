@@ -60,6 +60,17 @@ def test_what_comes_after_a_window_stays_behind_it(seed: int) -> None:
             schedule = min(schedule, later, key=lambda made: made.makespan_us)
 
 
+def test_any_seed_of_the_contract_will_do() -> None:
+    asked = request(job(ranks=2), documents(2))
+    asked.partition.CopyFrom(default_partition(asked.job, asked.batch))
+    instance = Instance.of(asked)
+    graph = instance.graph()
+    schedule = Schedule.of(instance.candidate(graph, random_guide(graph, 0)))
+    model = WindowModel(schedule.graph, schedule.start, schedule.start >= 0)
+    seeds = 0, (1 << 31) - 1, 1 << 31, (1 << 63) - 1
+    assert len({model.solve(seconds=20, effort=5.0, seed=seed).bound_us for seed in seeds}) == 1
+
+
 def test_a_small_instance_is_solved_to_the_end() -> None:
     """Two equal microbatches through two ranks, forward and backward: the best is known."""
     asked = request(job(ranks=2), [[{"language": [64]}]] * 2)
