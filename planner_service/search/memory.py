@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from dip.costs import STORE
 from dip.lowering import Phase
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 def num_lean(way: Way) -> int:
     """Layers of a way that keep less than they could."""
-    return sum(count for name, count in way if name != "store")
+    return sum(count for name, count in way if name != STORE)
 
 
 def restore(work: Work, orders: Sequence[Sequence[Task]], ways: Sequence[Way], room: Sequence[int | None]) -> list[Way]:

@@ -202,9 +202,9 @@ class Portfolio:
         return schedule
 
     def _bound_holds(self, schedule: Schedule) -> bool:
-        """Whether CP-SAT's bound holds for any strategy: nothing is limited, and no other way is faster."""
+        """Whether CP-SAT's bound holds for any strategy: memory limits nothing, and no other way is faster."""
         work, graph = schedule.work, schedule.graph
-        if graph.room.max() >= 0 or work.job.split_backward:
+        if is_limited(graph) or work.job.split_backward:
             return False
         n = graph.num_cells
         return all(

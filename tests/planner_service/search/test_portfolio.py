@@ -78,11 +78,11 @@ def test_no_time_left_gives_the_start() -> None:
     assert search.run().makespan_us == candidate.makespan_us
 
 
-def test_cp_sat_proves_what_the_bound_alone_does_not() -> None:
+@pytest.mark.parametrize("memory_bytes", [(), (1 << 40,)], ids=["unlimited", "ample"])
+def test_cp_sat_proves_what_the_bound_alone_does_not(memory_bytes: tuple[int, ...]) -> None:
     """Two ranks, three microbatches, one of them longer: the bound by machines is loose, the search closes it."""
-    instance = with_partition(
-        request(job(ranks=2), [[{"language": [64]}], [{"language": [320]}], [{"language": [96]}]])
-    )
+    spec = job(ranks=2, memory_bytes=memory_bytes)
+    instance = with_partition(request(spec, [[{"language": [64]}], [{"language": [320]}], [{"language": [96]}]]))
     candidate, _ = quick_schedule(instance.work, seeds=1)
     search = Portfolio(best=candidate, stopping=Stopping(seconds=1, max_evaluations=2000))
     found = search.run()
