@@ -45,6 +45,10 @@ MOST_CHOICES = 2048
 """Combinations that get an estimate: with many modules, all of them would take minutes before the first plan."""
 
 
+OVERRUN = 1.5
+"""Used share of the budget above which even one schedule more is too long: the search has time of its own for it."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choice:
     """What is tried together.
@@ -200,7 +204,9 @@ class Chooser:
         return Work(job=self.job, forward_only=self.batch.forward_only, chunks=chunks, parts=parts)
 
     def _refined(self, choice: Choice, found: Chosen) -> Chosen:
-        """Schedule the best choice with more seeds and more reserves."""
+        """Schedule the best choice with more seeds and more reserves, unless a single try took more than there is."""
+        if self.stopping.spent(OVERRUN):
+            return found
         candidate, tried = quick_schedule(found.candidate.work, seeds=8)
         self.stopping.count(tried)
         better = candidate if candidate.makespan_us < found.candidate.makespan_us else found.candidate

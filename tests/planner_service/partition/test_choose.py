@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from dip.job import Job
 from dip.validation import validate_partition
 
 from planner_service.partition.choose import MOST_CHOICES, Chooser
+from planner_service.search.quick import ROUNDS
 from planner_service.search.stopping import Stopping
 
 if TYPE_CHECKING:
@@ -79,6 +81,16 @@ def test_the_number_of_choices_stays_within_reach() -> None:
     wide = chooser(many_encoders())
     assert 1 < math.prod(map(len, wide._scales)) <= MOST_CHOICES
     assert all(scale[0] == 1 for scale in wide._scales)
+
+
+def test_a_budget_that_one_try_overruns_is_left_at_that() -> None:
+    """A second passes at every look at the clock: what the first try found goes on to the search as it is."""
+    asked = request(job(), documents(5))
+    ticks = itertools.count()
+    late = Stopping(seconds=1, clock=lambda: float(next(ticks)))
+    chosen = Chooser(Job.from_spec(asked.job), asked.batch, late).choose()
+    assert late.evaluations == 1 + 3 + 2 * ROUNDS  # the try, its seeds, and the best of them there and back
+    assert chosen.candidate.makespan_us > 0
 
 
 def test_a_budget_ends_even_where_nothing_fits() -> None:
