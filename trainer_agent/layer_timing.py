@@ -106,6 +106,11 @@ class LayerTimer:
                 f"layer {self._chunk.first_layer} of {self._chunk.module} does not run on sizes {list(sizes)} alone: "
                 f"{error}" + ("" if self._make_batch else "; does it need make_batch?")
             ) from error
+        if not isinstance(y, torch.Tensor):
+            raise ProfileError(
+                f"layer {self._chunk.first_layer} of {self._chunk.module} returned a {type(y).__name__}; only layers "
+                "that take and return a Tensor can be measured: state the costs of others in the job"
+            )
         forward = self._median_us(lambda: self._run(x, task, recompute=False))
         if not self._trains or not y.requires_grad:
             return LayerTimes(

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 import torch
-import torch.distributed as dist
 from dip.job import Job
 from dip.planner.v1 import planner_pb2 as pb
 from dip.validation import validate_job_spec
 
 from trainer_agent.compiling import RECOMPUTE
 from trainer_agent.errors import ProfileError
+from trainer_agent.first_rank import decided_by_first_rank
 from trainer_agent.layer_timing import LayerTimer
 from trainer_agent.stages import Chunk, build_and_check
 
@@ -108,22 +108,19 @@ def profile_layers(
     Raises
     ------
     ProfileError
-        A layer cannot be measured. On all processes.
+        A layer cannot be measured. With a mesh: whatever goes wrong on rank 0, on all processes.
     dip.errors.InvalidRequestError
         The job is not valid even with its costs.
     """
     if mesh is None:
         return _measured(target, torch.device(device), repeats, progress)
-    told: list[bytes | str] = [""]
-    if dist.get_rank() == 0:
-        try:
-            told = [_measured(target, torch.device(device), repeats, progress).SerializeToString()]
-        except ProfileError as error:
-            told = [str(error)]
-    dist.broadcast_object_list(told, src=0, group=mesh.world)
-    if isinstance(told[0], str):
-        raise ProfileError(told[0])
-    return pb.JobSpec.FromString(told[0])
+    told = decided_by_first_rank(
+        lambda: _measured(target, torch.device(device), repeats, progress).SerializeToString(),
+        mesh,
+        what="profile of the layers",
+        failure=ProfileError,
+    )
+    return pb.JobSpec.FromString(told)
 
 
 def _measured(

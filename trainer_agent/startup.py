@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import grpc
-import torch.distributed as dist
 from dip.partition import default_partition
 from dip.planner.v1 import planner_pb2 as pb
 
 from trainer_agent.client import REGISTER_TIMEOUT_S, PlannerCallError
 from trainer_agent.errors import TrainerAgentError
-from trainer_agent.transfers import naming
+from trainer_agent.first_rank import decided_by_first_rank
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,28 +70,22 @@ def agree_on_start(request: pb.RegisterJobRequest, decide: Callable[[], Start], 
     StartError
         On all processes, where deciding failed.
     """
-    told: list[tuple[bytes, bool, bool] | str] = [""]
-    if dist.get_rank() == 0:
-        try:
-            start = decide()
-            decided = pb.RegisterJobRequest(
-                job_id=start.registration.job_id,
-                attempt=start.registration.attempt,
-                partition=start.registration.partition,
-            )
-            told = [(decided.SerializeToString(), start.registered, start.own_name)]
-        except PlannerCallError as error:
-            told = [str(error)]
-    with naming(mesh.rank, -1, "start of the job", mesh.timeout):
-        dist.broadcast_object_list(told, src=0, group=mesh.world)
-    answer = told[0]
-    if isinstance(answer, str):
-        raise StartError(answer)
+
+    def decided() -> tuple[bytes, bool, bool]:
+        start = decide()
+        told = pb.RegisterJobRequest(
+            job_id=start.registration.job_id,
+            attempt=start.registration.attempt,
+            partition=start.registration.partition,
+        )
+        return told.SerializeToString(), start.registered, start.own_name
+
+    told, registered, own_name = decided_by_first_rank(decided, mesh, what="start of the job", failure=StartError)
     registration = pb.RegisterJobRequest()
     registration.CopyFrom(request)
     registration.ClearField("partition")
-    registration.MergeFromString(answer[0])
-    return Start(registration=registration, registered=answer[1], own_name=answer[2])
+    registration.MergeFromString(told)
+    return Start(registration=registration, registered=registered, own_name=own_name)
 
 
 class FirstRegistration:

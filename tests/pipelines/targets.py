@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from dip.planner.v1 import planner_pb2 as pb
 from pipelines.models import Sizes, TinyBatch, TinyChunk, TinyModel, TinyModule
 from torch import nn
 
+from trainer_agent.errors import ProfileError
 from trainer_agent.mesh import Mesh
 from trainer_agent.profiler import ProfileTarget, profile_layers
 from trainer_agent.stages import Chunk, ChunkModule, HandOff, ModuleHandOffs, Results, StageTask
@@ -87,11 +89,35 @@ def timed() -> ProfileTarget:
     )
 
 
+class _Pair(nn.Module):
+    def forward(self, x: torch.Tensor, task: StageTask) -> tuple[torch.Tensor, torch.Tensor]:
+        return x, x
+
+
+class PairChunk(TimedChunk):
+    def __init__(self, chunk: Chunk) -> None:
+        super().__init__(chunk)
+        self.layers = nn.ModuleList(_Pair() for _ in range(chunk.num_layers))
+
+
 NOT_CALLABLE = 3
 
 
 def returns_a_number() -> int:
     return 3
+
+
+def _broken(chunk: Chunk) -> ChunkModule:
+    raise KeyError("no weights")
+
+
+def profile_what_cannot_be_built() -> str:
+    """Profile on the ranks of a test; returns what this rank raised."""
+    try:
+        profile_layers(replace(tiny(), build_chunk=_broken), mesh=Mesh.create(timeout_s=20), repeats=1)
+    except ProfileError as error:
+        return str(error)
+    return ""
 
 
 def profile_here() -> bytes:

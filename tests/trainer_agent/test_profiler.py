@@ -147,6 +147,16 @@ def test_units_by_module_and_for_all() -> None:
         parse_units(["64", "vision=8"])
 
 
+def test_a_layer_that_returns_no_tensor_is_named() -> None:
+    with pytest.raises(ProfileError, match=r"layer 1 of text returned a tuple; only layers .* a Tensor"):
+        profile_layers(replace(targets.timed(), build_chunk=targets.PairChunk), repeats=1)
+
+
+def test_whatever_breaks_the_measuring_is_heard_of_on_all_ranks(workers: Workers) -> None:
+    said = workers.run(targets.profile_what_cannot_be_built, 2)
+    assert said == ["profile of the layers failed on rank 0: KeyError: 'no weights'"] * 2
+
+
 def test_all_ranks_get_the_costs_that_the_first_measured(workers: Workers) -> None:
     first, second = workers.run(targets.profile_here, 2)
     assert first == second
