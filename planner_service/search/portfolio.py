@@ -8,6 +8,7 @@ schedule found and can only improve it.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -43,13 +44,13 @@ WINDOW_TASKS = 120
 """Tasks that move in one neighbourhood of CP-SAT."""
 
 EXACT_EFFORT, WINDOW_EFFORT = 1.0, 0.05
-"""What CP-SAT may spend on a whole instance and on a window, in its own deterministic unit of time."""
+"""Most that CP-SAT may spend on a whole instance and on a window, in its own deterministic unit of time."""
 
 WALKS = 4
 """Starting points of the annealing."""
 
 MOVES = 40
-"""Moves between two looks at the clock."""
+"""Moves between two looks at the clock; what CP-SAT may spend on a window counts as many."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -193,8 +194,10 @@ class Portfolio:
         if self.stopping.spent() or schedule.makespan_us <= self.bound_us or not schedule.num_tasks:
             return schedule
         model = WindowModel(schedule.graph, schedule.start, schedule.start >= 0)
-        result = model.solve(seconds=self.stopping.left_s(), effort=EXACT_EFFORT, seed=self.seed)
-        self.stopping.count(MOVES)
+        each = WINDOW_EFFORT / MOVES
+        effort = min(EXACT_EFFORT, each * self.stopping.left_evaluations())
+        result = model.solve(seconds=self.stopping.left_s(), effort=effort, seed=self.seed)
+        self.stopping.count(math.ceil(effort / each))
         if result.start is not None:
             schedule = self._better(schedule, schedule.reordered(result.start, "CP-SAT"))
         if self._bound_holds(schedule):

@@ -60,6 +60,10 @@ class Stopping:
         """Seconds left of the budget; infinite where the clock does not decide."""
         return max(0.0, self.seconds * (1.0 - self.progress())) if self.by_time else float("inf")
 
+    def left_evaluations(self) -> float:
+        """Schedules left to try; infinite where the clock decides."""
+        return max(0, self.max_evaluations - self.evaluations) if self.max_evaluations else float("inf")
+
     def spent(self, share: float = 1.0) -> bool:
         """Whether at least this share of the budget is used."""
         return self.progress() >= share

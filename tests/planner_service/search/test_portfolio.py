@@ -13,6 +13,7 @@ from random_work import Instance, instances, random_guide
 
 from planner_service.search import portfolio as portfolio_module
 from planner_service.search.bounds import lower_bound_us
+from planner_service.search.exact import ExactResult, WindowModel
 from planner_service.search.portfolio import Portfolio
 from planner_service.search.quick import quick_schedule
 from planner_service.search.stopping import Stopping
@@ -87,6 +88,24 @@ def test_cp_sat_proves_what_the_bound_alone_does_not(memory_bytes: tuple[int, ..
     search = Portfolio(best=candidate, stopping=Stopping(seconds=1, max_evaluations=2000))
     found = search.run()
     assert lower_bound_us(instance.work) < search.bound_us <= found.makespan_us
+
+
+def test_a_proof_takes_no_more_than_the_evaluations_that_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CP-SAT's effort counts as evaluations: a few of them buy no seconds of proof."""
+    efforts: list[float] = []
+
+    def solve(model: WindowModel, *, seconds: float, effort: float, seed: int) -> ExactResult:
+        efforts.append(effort)
+        return ExactResult(start=None, bound_us=0)
+
+    monkeypatch.setattr(WindowModel, "solve", solve)
+    instance = with_partition(request(job(rank_speed=[1.0, 0.5, 1.25, 0.8]), documents(3)))
+    candidate, _ = quick_schedule(instance.work, seeds=1)
+    for evaluations in (100, 10**4):
+        stopping = Stopping(seconds=1, max_evaluations=evaluations)
+        Portfolio(best=candidate, stopping=stopping).run()
+        assert evaluations * 0.2 < stopping.evaluations <= evaluations + 2 * portfolio_module.MOVES
+    assert 0 < efforts[0] < efforts[1] == portfolio_module.EXACT_EFFORT
 
 
 @pytest.mark.parametrize("name", ["split_backward", "split_backward_in_little_memory", "memory_that_differs_by_rank"])

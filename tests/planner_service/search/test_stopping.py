@@ -27,6 +27,7 @@ def test_by_time() -> None:
     clock.now += 9.0
     assert stopping.spent()
     assert stopping.left_s() == 0.0
+    assert stopping.left_evaluations() == float("inf")
 
 
 def test_by_evaluations_the_clock_does_not_count() -> None:
@@ -38,6 +39,7 @@ def test_by_evaluations_the_clock_does_not_count() -> None:
     assert stopping.left_s() == float("inf")
     stopping.count(4)
     assert stopping.progress() == 0.4
+    assert stopping.left_evaluations() == 6
     stopping.count(6)
     assert stopping.spent()
 
