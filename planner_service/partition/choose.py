@@ -45,6 +45,9 @@ MOST_CHOICES = 2048
 """Combinations that get an estimate: with many modules, all of them would take minutes before the first plan."""
 
 
+LAST_TRIES = 4
+"""Partitions that hold their layers and are tried in any case before a batch is refused."""
+
 OVERRUN = 1.5
 """Used share of the budget above which even one schedule more is too long: the search has time of its own for it."""
 
@@ -216,18 +219,21 @@ class Chooser:
         """Whole microbatches, cut into pieces as far as memory asks for, on the first partition that allows it."""
         refused: CannotFitError | None = None
         first_of = {choice.segments: choice for choice in reversed(choices)}
+        tried = 0
         for choice in sorted(first_of.values(), key=self.estimate_us):
-            if refused and self.stopping.spent(2.0):
+            if tried >= LAST_TRIES and self.stopping.spent(2.0):
                 break
-            self.stopping.count(1)
             chunks = chunks_of(self.job, self._cut(choice))
             try:
-                parts = fitting_parts(self.job, self.batch, chunks, activation_room(self.job, chunks))
+                room = activation_room(self.job, chunks)
+                tried += 1
+                self.stopping.count(1)
+                parts = fitting_parts(self.job, self.batch, chunks, room)
             except CannotFitError as error:
                 refused = refused if refused and refused.needed_bytes <= error.needed_bytes else error
                 continue
-            candidate, tried = quick_schedule(self._work(chunks, parts), seeds=8)
-            self.stopping.count(tried)
+            candidate, schedules = quick_schedule(self._work(chunks, parts), seeds=8)
+            self.stopping.count(schedules)
             return Chosen(partition=self._cut(choice), target=self.target(choice), candidate=candidate)
         if refused is None:
             raise RuntimeError("no choice fits, and none says why")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 from cases import CANNOT_FIT, FITTING, documents, job, module, request
@@ -12,6 +12,7 @@ from dip.errors import CannotFitError
 from dip.job import Job
 from dip.validation import validate_partition
 
+from planner_service.partition import choose
 from planner_service.partition.choose import MOST_CHOICES, Chooser
 from planner_service.search.quick import ROUNDS
 from planner_service.search.stopping import Stopping
@@ -81,6 +82,21 @@ def test_the_number_of_choices_stays_within_reach() -> None:
     wide = chooser(many_encoders())
     assert 1 < math.prod(map(len, wide._scales)) <= MOST_CHOICES
     assert all(scale[0] == 1 for scale in wide._scales)
+
+
+def test_some_partitions_are_tried_in_any_case_before_a_batch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However small the budget; and of those tried, the one that lacks least says why."""
+    needed = iter((8, 5, 7, 9, 1))
+
+    def refuse(*_: object) -> NoReturn:
+        raise CannotFitError(rank=0, needed_bytes=next(needed), available_bytes=1)
+
+    monkeypatch.setattr(choose, "groups_fit", lambda *_: False)
+    monkeypatch.setattr(choose, "fitting_parts", refuse)
+    with pytest.raises(CannotFitError) as caught:
+        chooser(request(job(), documents(3)), 1).choose()
+    assert caught.value.needed_bytes == 5
+    assert next(needed) == 1
 
 
 def test_a_budget_that_one_try_overruns_is_left_at_that() -> None:
