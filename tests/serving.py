@@ -136,13 +136,14 @@ def retry_delay(error: grpc.aio.AioRpcError) -> float:
     return info.retry_delay.ToTimedelta().total_seconds()
 
 
-def children(pid: int | None = None) -> list[int]:
-    """Child processes of a process, of this one by default, zombies left out."""
+def worker_pids(pid: int | None = None) -> list[int]:
+    """Worker processes of a pool in a process, in this one by default; zombies and other children are left out."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
                 state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
-                if int(parent) == (pid or os.getpid()) and state != "Z":
+                is_worker = b"planner_service.pool.worker" in (entry / "cmdline").read_bytes()
+                if int(parent) == (pid or os.getpid()) and state != "Z" and is_worker:
                     found.append(int(entry.name))
     return found

@@ -15,7 +15,7 @@ import scripted_engine
 from dip.errors import CannotFitError
 from dip.partition import default_partition
 from dip.planner.v1 import planner_pb2 as pb
-from serving import batch, children, register, run, spec
+from serving import batch, register, run, spec, worker_pids
 
 from planner_service.pool import (
     Cancelled,
@@ -45,7 +45,7 @@ async def pool(engine: str = scripted_engine.__name__, *, workers: int = 1) -> A
         yield made
     finally:
         await made.close()
-        while children():  # killed, and gone as soon as their idle priority gets a moment
+        while worker_pids():  # killed, and gone as soon as their idle priority gets a moment
             await asyncio.sleep(0.01)
 
 
@@ -147,13 +147,13 @@ def test_worker_that_is_not_let_run_answers_in_time_and_is_not_replaced(
     async def scenario() -> None:
         async with pool() as made:
             await warm(made)
-            (worker,) = children()
+            (worker,) = worker_pids()
             result = await submit(made, scripted_engine.WAIT_AT_GATE_WITH_PLAN).result()
             assert isinstance(result, Planned)
             assert result.interrupted == f"the solver did not stop within {LIMIT_S} s"
             await asyncio.to_thread(fifo.write_text, "go")
             await warm(made)
-            assert children() == [worker]
+            assert worker_pids() == [worker]
 
     run(scenario())
 
@@ -164,9 +164,9 @@ def test_worker_that_is_not_let_run_is_not_waited_for_for_ever(monkeypatch: pyte
     async def scenario() -> None:
         async with pool() as made:
             await warm(made)
-            (worker,) = children()
+            (worker,) = worker_pids()
             assert plan_of(await submit(made, scripted_engine.HANG, limit_s=0.2).result()).fallback
-            assert worker not in children()
+            assert worker not in worker_pids()
 
     run(scenario())
 
@@ -175,12 +175,12 @@ def test_what_cannot_fit_is_refused_and_costs_no_worker() -> None:
     async def scenario() -> None:
         async with pool() as made:
             await warm(made)
-            before = children()
+            before = worker_pids()
             result = await submit(made, scripted_engine.CANNOT_FIT).result()
             assert isinstance(result, Refused)
             assert isinstance(result.error, CannotFitError)
             assert (result.error.rank, result.error.needed_bytes, result.error.available_bytes) == (1, 20, 10)
-            assert children() == before
+            assert worker_pids() == before
 
     run(scenario())
 
@@ -189,14 +189,14 @@ def test_cancelling_a_running_solve_takes_milliseconds() -> None:
     async def scenario() -> None:
         async with pool() as made:
             await warm(made)
-            (worker,) = children()
+            (worker,) = worker_pids()
             solve = submit(made, scripted_engine.HANG, limit_s=60)
             await asyncio.sleep(0.05)  # it is running now, or else cancelled in the queue, which must be as quick
             began = time.monotonic()
             solve.cancel()
             assert await solve.result() == Cancelled()
             assert time.monotonic() - began < 0.05
-            while worker in children():
+            while worker in worker_pids():
                 await asyncio.sleep(0.001)
             await warm(made)
 
@@ -207,7 +207,7 @@ def test_withdrawn_solve_costs_no_worker_and_the_next_one_is_done_by_the_same(ga
     async def scenario() -> None:
         async with pool() as made:
             await warm(made)
-            (worker,) = children()
+            (worker,) = worker_pids()
             solve = submit(made, scripted_engine.WAIT_AT_GATE, limit_s=60)
             while not solve.started_s:
                 await asyncio.sleep(0.001)
@@ -216,7 +216,7 @@ def test_withdrawn_solve_costs_no_worker_and_the_next_one_is_done_by_the_same(ga
             following = submit(made)
             await asyncio.to_thread(gate)
             assert not plan_of(await following.result()).fallback
-            assert children() == [worker]
+            assert worker_pids() == [worker]
 
     run(scenario())
 
@@ -238,9 +238,9 @@ def test_worker_killed_while_idle_is_replaced_and_costs_no_solve() -> None:
         async with pool() as made:
             for _ in range(3):
                 await warm(made)
-                (worker,) = children()
+                (worker,) = worker_pids()
                 os.kill(worker, signal.SIGKILL)
-                while worker in children():
+                while worker in worker_pids():
                     await asyncio.sleep(0.001)
                 assert not plan_of(await submit(made).result()).fallback
 
@@ -291,7 +291,7 @@ def test_workers_give_way_and_are_bounded() -> None:
     async def scenario() -> None:
         async with pool() as made:
             await warm(made)
-            (worker,) = children()
+            (worker,) = worker_pids()
             assert os.getpriority(os.PRIO_PROCESS, worker) == 19
             assert os.sched_getscheduler(worker) == os.SCHED_IDLE
             limits = Path(f"/proc/{worker}/limits").read_text()

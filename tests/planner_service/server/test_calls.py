@@ -10,7 +10,20 @@ import pytest
 import scripted_engine
 from dip.digests import plan_digest
 from dip.planner.v1 import planner_pb2 as pb
-from serving import batch, children, is_refused, refusal, register, retry_delay, run, served, spec, stream, submit, take
+from serving import (
+    batch,
+    is_refused,
+    refusal,
+    register,
+    retry_delay,
+    run,
+    served,
+    spec,
+    stream,
+    submit,
+    take,
+    worker_pids,
+)
 
 
 def request(script: int = 400, *, budget_ms: int = 300) -> pb.PlanRequest:
@@ -65,13 +78,13 @@ def test_deadline_that_leaves_no_time_costs_no_worker() -> None:
     async def scenario() -> None:
         async with served() as stub:
             await stub.Plan(request())
-            (worker,) = children()
+            (worker,) = worker_pids()
             for timeout_s in (0.001, 0.1, 0.2):
                 assert (
                     await refusal(stub.Plan(request(), timeout=timeout_s))
                 ).code() == grpc.StatusCode.DEADLINE_EXCEEDED
             await stub.Plan(request())
-            assert children() == [worker]
+            assert worker_pids() == [worker]
 
     run(scenario())
 
@@ -80,14 +93,14 @@ def test_caller_that_leaves_frees_the_worker() -> None:
     async def scenario() -> None:
         async with served() as stub:
             await stub.Plan(request())
-            (worker,) = children()
+            (worker,) = worker_pids()
             call = stub.Plan(request(scripted_engine.HANG, budget_ms=50_000))
             await asyncio.sleep(0.1)
             began = time.monotonic()
             call.cancel()
             await stub.Plan(request())
             assert time.monotonic() - began < 20
-            assert worker not in children()
+            assert worker not in worker_pids()
 
     run(scenario(), limit_s=40)
 

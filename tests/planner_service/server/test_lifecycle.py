@@ -14,7 +14,6 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from serving import (
     FREE,
     batch,
-    children,
     client,
     is_refused,
     planner,
@@ -25,6 +24,7 @@ from serving import (
     stream,
     submit,
     take,
+    worker_pids,
 )
 
 from planner_service.server.lifecycle import PlannerServer
@@ -110,8 +110,8 @@ def test_workers_are_gone_after_draining() -> None:
     async def scenario() -> None:
         async with served(search_workers=2) as stub:
             await stub.Plan(pb.PlanRequest(job=spec(), batch=batch()))
-            assert len(children()) == 2
-        while children():
+            assert len(worker_pids()) == 2
+        while worker_pids():
             await asyncio.sleep(0.01)
 
     run(scenario())
