@@ -20,7 +20,7 @@ from dip.digests import streamed_digest
 from dip.planner.v1 import planner_pb2 as pb
 from dip.planner.v1 import planner_pb2_grpc as pb_grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from serving import CHANNEL_OPTIONS, worker_pids, register, stream, submit
+from serving import CHANNEL_OPTIONS, register, stream, submit, worker_pids
 
 from planner_service.check import check_plan
 
