@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 
 from examples.vlm.documents import DigitDocuments, DocumentBatch, describe
 from examples.vlm.job import profile_target
-from examples.vlm.launch import join_ranks
+from examples.vlm.launch import at_least, join_ranks
 from examples.vlm.local_plans import LocalPlans
 from examples.vlm.model import VlmConfig
 from examples.vlm.progress import Progress
@@ -144,12 +144,12 @@ def shown(partition: pb.Partition) -> str:
 def parse_arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description="Compares planned schedules with 1F1B; started by examples/demo.py.")
-    parser.add_argument("--iterations", type=int, default=120, help="batches at most (%(default)s)")
+    parser.add_argument("--iterations", type=at_least(1), default=120, help="batches at most (%(default)s)")
     parser.add_argument("--seconds", type=float, default=180, help="no block begins after this long (%(default)s)")
-    parser.add_argument("--block", type=int, default=4, help="batches of a block (%(default)s)")
-    parser.add_argument("--microbatches", type=int, default=8, help="microbatches of a batch (%(default)s)")
-    parser.add_argument("--repeats", type=int, default=5, help="measurements of each cost (%(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of weights and data (%(default)s)")
+    parser.add_argument("--block", type=at_least(1), default=4, help="batches of a block (%(default)s)")
+    parser.add_argument("--microbatches", type=at_least(1), default=8, help="microbatches of a batch (%(default)s)")
+    parser.add_argument("--repeats", type=at_least(1), default=5, help="measurements of each cost (%(default)s)")
+    parser.add_argument("--seed", type=at_least(0), default=0, help="of weights and data (%(default)s)")
     parser.add_argument("--record", type=Path, required=True, help="where every iteration is written, as JSON lines")
     return parser.parse_args()
 

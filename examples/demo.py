@@ -20,7 +20,7 @@ import grpc
 from dip.planner.v1 import planner_pb2 as pb
 from dip.planner.v1 import planner_pb2_grpc as pb_grpc
 
-from examples.vlm.launch import NEEDED, require_packages, usable_cores
+from examples.vlm.launch import NEEDED, at_least, require_packages, usable_cores
 from examples.vlm.summary import Records, summary
 
 if TYPE_CHECKING:
@@ -223,9 +223,9 @@ def parse_arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
     parser.add_argument("--seconds", type=float, default=180, help="training time at most (%(default)s)")
-    parser.add_argument("--iterations", type=int, default=120, help="batches at most (%(default)s)")
-    parser.add_argument("--block", type=int, default=4, help="batches of a block (%(default)s)")
-    parser.add_argument("--microbatches", type=int, default=8, help="microbatches of a batch (%(default)s)")
+    parser.add_argument("--iterations", type=at_least(1), default=120, help="batches at most (%(default)s)")
+    parser.add_argument("--block", type=at_least(1), default=4, help="batches of a block (%(default)s)")
+    parser.add_argument("--microbatches", type=at_least(1), default=8, help="microbatches of a batch (%(default)s)")
     parser.add_argument("--folder", type=Path, default=Path("runs/demo"), help="where results go (%(default)s)")
     return parser.parse_args()
 

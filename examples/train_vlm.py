@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 
 from examples.vlm.documents import DigitDocuments, describe, loss_weight
 from examples.vlm.job import profile_target
-from examples.vlm.launch import join_ranks
+from examples.vlm.launch import at_least, join_ranks
 from examples.vlm.local_plans import LocalPlans
 from examples.vlm.model import VlmConfig
 from examples.vlm.progress import Progress
@@ -75,10 +75,10 @@ def main() -> None:
 def parse_arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description="Trains a small vision-language model; started by torchrun.")
-    parser.add_argument("--iterations", type=int, default=100, help="batches to train on (%(default)s)")
-    parser.add_argument("--microbatches", type=int, default=8, help="microbatches of a batch (%(default)s)")
-    parser.add_argument("--repeats", type=int, default=5, help="measurements of each cost (%(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of weights and data (%(default)s)")
+    parser.add_argument("--iterations", type=at_least(1), default=100, help="batches to train on (%(default)s)")
+    parser.add_argument("--microbatches", type=at_least(1), default=8, help="microbatches of a batch (%(default)s)")
+    parser.add_argument("--repeats", type=at_least(1), default=5, help="measurements of each cost (%(default)s)")
+    parser.add_argument("--seed", type=at_least(0), default=0, help="of weights and data (%(default)s)")
     parser.add_argument("--record", type=Path, default=Path("runs/train_vlm.jsonl"), help="JSON lines (%(default)s)")
     return parser.parse_args()
 

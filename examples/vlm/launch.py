@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import logging
 import os
 import sys
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 
 from trainer_agent import Mesh
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 NEEDED = {"sklearn": "scikit-learn", "tqdm": "tqdm"}
 
@@ -20,6 +25,21 @@ def require_packages(packages: dict[str, str] = NEEDED) -> None:
     missing = [name for module, name in packages.items() if importlib.util.find_spec(module) is None]
     if missing:
         sys.exit(f"{', '.join(missing)} missing: install the extra of the examples, pip install 'dip-planner[demo]'")
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """Return the type of a command line's argument that is a whole number from ``least`` on."""
+
+    def whole(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = least - 1
+        if number < least:
+            raise argparse.ArgumentTypeError(f"{text!r}; must be a whole number, {least} or more")
+        return number
+
+    return whole
 
 
 def usable_cores() -> int:

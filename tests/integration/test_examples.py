@@ -74,6 +74,13 @@ def test_without_torchrun_it_says_how_to_start_it() -> None:
     assert "torchrun --standalone --nproc-per-node 2 examples/train_vlm.py" in ran.stderr
 
 
+@pytest.mark.parametrize(("option", "value", "least"), [("--iterations", "0", 1), ("--seed", "-1", 0)])
+def test_counts_that_are_none_are_refused_before_anything_starts(option: str, value: str, least: int) -> None:
+    ran = python("-m", "examples.train_vlm", option, value)
+    assert ran.returncode == 2
+    assert f"argument {option}: '{value}'; must be a whole number, {least} or more" in ran.stderr
+
+
 def test_a_missing_package_is_named_with_the_extra_that_has_it() -> None:
     code = "from examples.vlm.launch import require_packages; require_packages({'no_such_module': 'scikit-learn'})"
     ran = python("-c", code)
