@@ -215,9 +215,11 @@ class TrainerAgent:
         validate_batch(self.spec, metadata, path="describe(batch)")
         iteration = self._next_iteration
         self._next_iteration += 1
-        self._metadata[iteration] = metadata
+        kept = pb.Batch()
+        kept.CopyFrom(metadata)  # describe may fill one message again and again
+        self._metadata[iteration] = kept
         if self._link is not None:
-            self._link.expect(iteration, metadata)
+            self._link.expect(iteration, kept)
         return iteration
 
     def hand_out(self, iteration: int, batch: object) -> None:

@@ -166,6 +166,20 @@ def test_metadata_that_break_the_contract_are_refused_where_they_are_made(make: 
         next(iter(agent.wrap_loader("a", lambda _: wrong)))
 
 
+def test_metadata_may_come_in_the_same_message_each_time(make: Callable[..., TrainerAgent]) -> None:
+    agent, message = make(), pb.Batch()
+
+    def describe_again(batch: int) -> pb.Batch:
+        message.CopyFrom(cases.batch(cases.documents(batch)))
+        return message
+
+    for batch in agent.wrap_loader([1, 2, 3, 4], describe_again):
+        taken = agent.take(batch)
+        assert len(taken.batch.microbatches) == batch
+        assert taken.plan is not None
+        assert taken.plan.batch == taken.batch
+
+
 @pytest.mark.parametrize("wrong", [None, {"microbatches": []}])
 def test_metadata_of_another_type_are_refused(make: Callable[..., TrainerAgent], wrong: object) -> None:
     with pytest.raises(TrainerAgentError, match=r"describe\(batch\) returned a \w+; must be a dip.planner.v1"):
