@@ -107,6 +107,18 @@ def test_the_fallback_gives_the_same_gradients(workers: Workers, ranks: int) -> 
     run(workers, cases)
 
 
+def test_numbers_of_microbatches_that_ranks_do_not_divide(workers: Workers) -> None:
+    """One, fewer than ranks, and seven on four ranks."""
+    draw, cases = random.Random(15), []
+    for microbatches in (1, 3, 7):
+        model = encoder_and_backbone(draw)
+        batches = [[random_batch(draw, model, microbatches)]]
+        name = f"{microbatches} microbatches"
+        cases.append(planned_case(draw, name, model, 4, batches, budget_ms=60))
+        cases.append(make_case(draw, f"{name}, fallback", model, 4, batches, fallback=True))
+    run(workers, cases)
+
+
 def test_plan_and_fallback_in_alternation(workers: Workers) -> None:
     draw = random.Random(20)
     model = two_encoders(draw)

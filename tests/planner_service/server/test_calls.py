@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import grpc
 import pytest
@@ -24,6 +26,11 @@ from serving import (
     take,
     worker_pids,
 )
+
+from planner_service.server.calls import remaining_s
+
+if TYPE_CHECKING:
+    from planner_service.server.handlers import Context
 
 
 def request(script: int = 400, *, budget_ms: int = 300) -> pb.PlanRequest:
@@ -87,6 +94,11 @@ def test_deadline_that_leaves_no_time_costs_no_worker() -> None:
             assert worker_pids() == [worker]
 
     run(scenario())
+
+
+@pytest.mark.parametrize(("stated", "left_s"), [(None, None), (292 * 365 * 86_400.0, None), (30.0, 30.0), (-0.5, 0.0)])
+def test_no_deadline_is_none_however_it_is_stated(stated: float | None, left_s: float | None) -> None:
+    assert remaining_s(cast("Context", SimpleNamespace(time_remaining=lambda: stated))) == left_s
 
 
 def test_caller_that_leaves_frees_the_worker() -> None:
