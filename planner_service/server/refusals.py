@@ -27,7 +27,7 @@ class RefusalError(Exception):
     Parameters
     ----------
     code
-        One of the codes that the contract names, as a number of google.rpc.Code.
+        One of the codes that the contract names, or DEADLINE_EXCEEDED, as a number of google.rpc.Code.
     message
         What is wrong and what to do, for people.
     details
