@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dip.errors import CannotFitError
+from dip.fallback import fallback_plan
 from dip.job import Job
 from dip.lowering import lower
 from dip.partition import typical_load
@@ -29,6 +31,9 @@ PARTITION_BUDGET_MS = 5000
 
 PARTITION_SHARE, SPLIT_SHARE = 1.5, 0.25
 """Time for a partition and sizes, or for sizes alone where the partition is kept, as a share of the search time."""
+
+SMALL_CELLS = 1000
+"""Work up to which the fixed schedule is made for comparison: milliseconds. In larger work search never lost to it."""
 
 
 def make_partition(
@@ -110,7 +115,25 @@ def make_plan(
         if on_plan and (handed_out_us is None or schedule.makespan_us < handed_out_us):
             on_plan(_lowered(request, chosen.partition, portfolio, schedule))
             handed_out_us = schedule.makespan_us
-    return _lowered(request, chosen.partition, portfolio, schedule)
+    plan = _lowered(request, chosen.partition, portfolio, schedule)
+    return _no_worse_than_fallback(request, plan) if schedule.work.num_cells <= SMALL_CELLS else plan
+
+
+def _no_worse_than_fallback(request: pb.PlanRequest, plan: pb.Plan) -> pb.Plan:
+    """Return the plan, or the fixed schedule of the same partition where the few sizes that were tried lose to it."""
+    try:
+        fixed = fallback_plan(request.job, plan.partition, request.batch)
+    except CannotFitError:
+        return plan
+    if fixed.makespan_us >= plan.makespan_us:
+        return plan
+    fixed.fallback = False
+    fixed.search.CopyFrom(plan.search)
+    fixed.search.optimal = fixed.makespan_us == fixed.lower_bound_us
+    fixed.search.steps.add(
+        elapsed_ms=plan.search.elapsed_ms, engine="the fixed schedule", makespan_us=fixed.makespan_us
+    )
+    return fixed
 
 
 def _choose(request: pb.PlanRequest, job: Job, milliseconds: int) -> Chosen:

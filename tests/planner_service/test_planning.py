@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from cases import CANNOT_FIT, FITTING, documents, job, module, request
 from dip.errors import CannotFitError, InvalidRequestError
+from dip.fallback import fallback_plan
 from dip.planner.v1 import planner_pb2 as pb
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -88,6 +90,8 @@ def check_any(asked: pb.PlanRequest) -> None:
     assert plan.search.steps[-1].makespan_us == plan.makespan_us
     lengths = [step.makespan_us for step in plan.search.steps]
     assert lengths == sorted(lengths, reverse=True)
+    with contextlib.suppress(CannotFitError):
+        assert plan.makespan_us <= fallback_plan(asked.job, plan.partition, asked.batch).makespan_us
 
 
 def check_refusal(asked: pb.PlanRequest, error: CannotFitError) -> None:
