@@ -60,9 +60,10 @@ def join_ranks(script: str) -> Mesh:
     require_packages()
     logging.basicConfig(level=logging.WARNING, format=f"rank {os.environ['RANK']}: %(message)s")
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    cores = usable_cores()
+    pin(cores)
     dist.init_process_group("gloo")
     mesh = Mesh.create(timeout_s=60)
-    cores = usable_cores()
     if dist.get_rank() == 0 and cores < dist.get_world_size():
         print(
             f"warning: {dist.get_world_size()} ranks share {cores} core{'s'[: cores > 1]}: they take turns instead of "
@@ -70,3 +71,11 @@ def join_ranks(script: str) -> Mesh:
             flush=True,
         )
     return mesh
+
+
+def pin(cores: int) -> None:
+    """Give each rank of this machine a core of its own: else one that wakes another up may have to share with it."""
+    ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", os.environ["WORLD_SIZE"]))
+    if cores >= ranks_here:
+        own = sorted(os.sched_getaffinity(0))[int(os.environ.get("LOCAL_RANK", os.environ["RANK"]))]
+        os.sched_setaffinity(0, {own})
