@@ -75,7 +75,7 @@ def join_ranks(script: str) -> Mesh:
 
 def pin(cores: int) -> None:
     """Give each rank of this machine a core of its own: else one that wakes another up may have to share with it."""
-    ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", os.environ["WORLD_SIZE"]))
+    ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE") or os.environ["WORLD_SIZE"])
     if cores >= ranks_here:
-        own = sorted(os.sched_getaffinity(0))[int(os.environ.get("LOCAL_RANK", os.environ["RANK"]))]
+        own = sorted(os.sched_getaffinity(0))[int(os.environ.get("LOCAL_RANK") or os.environ["RANK"])]
         os.sched_setaffinity(0, {own})
