@@ -1,12 +1,11 @@
 # Every routine of the repository. `make help` lists them; CONTRIBUTING.md says when to use which.
 #
 #   PYTHON=python3.12   the interpreter that .venv is built on, said once; without it python3, or a newer one on the PATH
-#   TORCH=cpu           the set-up takes torch without CUDA, from TORCH_CPU_INDEX (torch's own index of such builds)
+#   TORCH_CPU_INDEX=URL the set-up takes torch without CUDA, from this index of such builds
 #   ARGS="..."          more arguments for make demo, test and bench
 
 PYTHON ?=
-TORCH ?=
-TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
+TORCH_CPU_INDEX ?=
 ARGS ?=
 UPGRADE ?=
 BIN := .venv/bin
@@ -20,10 +19,10 @@ endif
 
 help: ## list the routines
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
-	@echo "Settings: PYTHON=python3.12, TORCH=cpu, ARGS=\"more arguments for make demo, test or bench\""
+	@echo "Settings: PYTHON=python3.12, TORCH_CPU_INDEX=URL, ARGS=\"more arguments for make demo, test or bench\""
 
 setup: ## make .venv with everything that the other routines need; quick when nothing changed
-	@PYTHON="$(PYTHON)" TORCH="$(TORCH)" TORCH_CPU_INDEX="$(TORCH_CPU_INDEX)" sh tools/setup.sh
+	@PYTHON="$(PYTHON)" TORCH_CPU_INDEX="$(TORCH_CPU_INDEX)" sh tools/setup.sh
 
 demo: setup ## train a small model on two ranks with and without the planner, and show the difference
 	@$(BIN)/python -m examples.demo $(ARGS)

@@ -3,7 +3,7 @@
 For each of the paper's set-ups: makespan over the plan's own proven bound and over the ideal (every microbatch whole,
 nothing recomputed, no rank ever idle), and the makespans of what users have without a planner, as ratios to ours on
 the same batch, costs and memory: 1F1B on a latency-balanced partition, and the fixed fallback on our partition. Every
-plan is checked. Prints one JSON object; medians over all batches of a set-up.
+plan is checked. Prints one JSON object; medians over all batches of a set-up, null where one of them does not fit.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ def _ratio(other: pb.Plan | None, plan: pb.Plan) -> float | None:
 
 def _medians(measured: Sequence[dict[str, Any]]) -> dict[str, float | None]:
     names = ("over_bound", "over_ideal", "one_f_one_b", "fallback", "tasks", "seconds")
-    columns = {name: [m[name] for m in measured if m[name] is not None] for name in names}
-    return {name: round(statistics.median(column), 4) if column else None for name, column in columns.items()}
+    columns = {name: [m[name] for m in measured] for name in names}
+    return {name: None if None in column else round(statistics.median(column), 4) for name, column in columns.items()}
 
 
 if __name__ == "__main__":

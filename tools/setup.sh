@@ -2,15 +2,14 @@
 # Makes .venv with all that the Makefile's routines need; `make setup` calls it. Nothing changed: done at once.
 #
 #   PYTHON           the interpreter that .venv is built on; unset: that of .venv, else python3 or a newer one on the PATH
-#   TORCH=cpu        also look for torch where TORCH_CPU_INDEX points: its builds without CUDA
-#   TORCH_CPU_INDEX  that index
+#   TORCH_CPU_INDEX  an index of torch's builds without CUDA, to look for torch there too
 #
-# pip's own settings (pip.conf, PIP_*, proxies) are honoured: nothing here names an index unless TORCH=cpu asks for it.
+# pip's own settings (pip.conf, PIP_*, proxies) are honoured: nothing here names an index.
 set -eu
 cd "$(dirname "$0")/.."
 
 PYTHON=${PYTHON:-}
-TORCH=${TORCH:-}
+TORCH_CPU_INDEX=${TORCH_CPU_INDEX:-}
 EXTRAS=planner,trainer,demo,dev
 STAMP=.venv/.set-up
 KERNELS_STAMP=.venv/.kernels
@@ -82,8 +81,8 @@ announce() {
     say "Setting up .venv with $PYTHON (Python $(version_of "$PYTHON")); pip downloads from where its settings say."
     say "  download: about $CPU_DOWNLOAD with a CPU build of torch, about $CUDA_DOWNLOAD with its default build for Linux, which brings CUDA"
     say "  disk:     about $CPU_DISK or $CUDA_DISK in .venv, and the download again in pip's cache; $(free_gb .) are free here"
-    if [ "$TORCH" = cpu ]; then say "  torch:    the CPU build, from $TORCH_CPU_INDEX"
-    else say "  torch:    the build that pip's settings lead to; make setup TORCH=cpu takes the CPU build, enough for demo and tests"; fi
+    if [ -n "$TORCH_CPU_INDEX" ]; then say "  torch:    the CPU build, from $TORCH_CPU_INDEX"
+    else say "  torch:    the build that pip's settings lead to; the CPU build is enough for demo and tests (README: two commands)"; fi
     say "  time:     2 to 3 minutes beside the download; what pip has in its cache already is not downloaded again"
 }
 
@@ -93,8 +92,8 @@ check_disk() {
     if [ "$kb" -lt $CPU_DISK_KB ]; then
         die "only $(free_gb .) are free in this folder, and .venv needs about $CPU_DISK." "Make room, or clone onto a larger disk."
     fi
-    if [ "$TORCH" != cpu ] && [ "$kb" -lt $CUDA_DISK_KB ]; then
-        say "  warning:  torch's default build would fill the disk; make setup TORCH=cpu would not"
+    if [ -z "$TORCH_CPU_INDEX" ] && [ "$kb" -lt $CUDA_DISK_KB ]; then
+        say "  warning:  torch's default build would fill the disk; its CPU build would not (README: two commands)"
     fi
 }
 
@@ -116,7 +115,7 @@ check_index() {
 
 install_packages() {
     set -- --constraint constraints.txt --editable ".[$EXTRAS]"
-    if [ "$TORCH" = cpu ]; then set -- --extra-index-url "$TORCH_CPU_INDEX" "$@"; fi
+    if [ -n "$TORCH_CPU_INDEX" ]; then set -- --extra-index-url "$TORCH_CPU_INDEX" "$@"; fi
     if ! [ -t 1 ]; then set -- --quiet "$@"; fi
     say "Installing (pip install $*)"
     pip_install "$@"
@@ -141,10 +140,6 @@ compile_kernels() {
     printf '%s\n' "$kernels" >$KERNELS_STAMP
 }
 
-case $TORCH in
-    "" | cpu) ;;
-    *) die "TORCH is '$TORCH'; it can be cpu (a build without CUDA) or unset (the build that pip's settings lead to)." ;;
-esac
 now=$(fingerprint)
 if [ -x .venv/bin/dip ] && [ -f $STAMP ] && [ "$(cat $STAMP)" = "$now" ]; then
     compile_kernels
