@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from dip.errors import FieldViolation, InvalidRequestError
 from dip.planner.v1 import planner_pb2 as pb
-from dip.validation import validate_report_execution
+from dip.validation import validate_get_plan, validate_report_execution
 
 from planner_service.server import refusals
 from planner_service.server.batches import Batches
@@ -97,7 +96,7 @@ class PlannerServicer:
     async def get_plan(self, request: pb.GetPlanRequest, context: Context) -> bytes:
         """Read one plan with its request and the ranks' reports."""
         job = await self._jobs.any_attempt(request.job_id)
-        _check_plan_key(job, request)
+        validate_get_plan(request, job.spec)
         key = _key(job, request.replica, request.iteration)
         entry = await self._store.entry(key)
         where = f"iteration {request.iteration} of replica {request.replica}"
@@ -126,19 +125,3 @@ def _checked_report(job: CurrentJob, request: pb.ReportExecutionRequest) -> byte
     """Check and pack a report; for a thread, as it lists every action of an iteration."""
     validate_report_execution(request, job.spec)
     return packed_report(request)
-
-
-def _check_plan_key(job: CurrentJob, request: pb.GetPlanRequest) -> None:
-    violations = []
-    if not 0 <= request.replica < job.num_replicas:
-        violations.append(
-            FieldViolation(
-                field="replica", description=f"holds {request.replica}; allowed is 0 to {job.num_replicas - 1}"
-            )
-        )
-    if request.iteration < 0:
-        violations.append(
-            FieldViolation(field="iteration", description=f"holds {request.iteration}; allowed is 0 or more")
-        )
-    if violations:
-        raise InvalidRequestError(tuple(violations))

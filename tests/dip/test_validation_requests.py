@@ -9,6 +9,7 @@ import pytest
 from dip.errors import InvalidRequestError
 from dip.planner.v1 import planner_pb2 as pb
 from dip.validation import (
+    validate_get_plan,
     validate_plan_request,
     validate_register_job,
     validate_report_execution,
@@ -233,3 +234,11 @@ def test_a_broken_strategy_of_a_reported_action_is_named(field: str, value: obje
     setattr(request.actions[0].strategies[0], field, value)
     found = violations_of(validate_report_execution, request, cases.job())
     assert list(found) == [f"actions[0].strategies[0].{field}"]
+
+
+def test_a_plan_is_looked_up_by_a_replica_of_the_job_and_an_iteration_from_0_on() -> None:
+    spec = cases.one_microbatch().job
+    spec.cluster.replicas = 2
+    validate_get_plan(pb.GetPlanRequest(job_id="vlm", replica=1, iteration=0), spec)
+    wrong = pb.GetPlanRequest(job_id="vlm", replica=2, iteration=-1)
+    assert set(violations_of(validate_get_plan, wrong, spec)) == {"replica", "iteration"}

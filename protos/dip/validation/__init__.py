@@ -2,6 +2,7 @@
 
 from dip.validation.batch import validate_batch
 from dip.validation.job import validate_job_spec
+from dip.validation.lookup import validate_get_plan
 from dip.validation.partition import validate_partition
 from dip.validation.plan import validate_plan_request
 from dip.validation.register import validate_register_job
@@ -11,6 +12,7 @@ from dip.validation.submit import validate_submit_batch
 
 __all__ = [
     "validate_batch",
+    "validate_get_plan",
     "validate_job_spec",
     "validate_partition",
     "validate_plan_request",
