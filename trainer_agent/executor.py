@@ -25,6 +25,7 @@ from trainer_agent.reduction import EarlierGradients, LossWeight, reduce_gradien
 from trainer_agent.rows import take_rows
 from trainer_agent.setup import check_setup, chunks_of_rank
 from trainer_agent.stages import build_and_check
+from trainer_agent.together import together
 from trainer_agent.transfers import GroupTransport
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class Executor:
     StageInterfaceError
         The modules or hand-offs do not keep the interface.
     TrainerAgentError
-        The job asks for what this executor does not do.
+        The job asks for what this executor does not do, or another process could not build its chunks.
     RankMismatchError
         Processes differ in specification, partition, attempt or hand-offs.
     """
@@ -97,7 +98,16 @@ class Executor:
         self._compiler = Compiler(job=job, partition=source.partition, rank=self._mesh.rank, hand_offs=hand_offs)
         self._runners: dict[tuple[str, int], StageRunner] = {}
         self.chunks = nn.ModuleDict()
-        for chunk in chunks_of_rank(job, source.partition, self._mesh.rank):
+        together(lambda: self._build(job, build_chunk, hand_offs), self._mesh, what="building the chunks")
+        self._transport = GroupTransport(self._mesh) if transport is None else transport
+        self._transport.warm_up()
+        self._pending: Outcome | None = None
+        self._steps = 0
+        self._failed = False
+
+    def _build(self, job: Job, build_chunk: BuildChunk, hand_offs: Mapping[str, ModuleHandOffs]) -> None:
+        """Build this rank's chunks."""
+        for chunk in chunks_of_rank(job, self._source.partition, self._mesh.rank):
             spec = job.modules[job.module_index[chunk.module]]
             module = build_and_check(build_chunk, chunk).to(self._mesh.device)
             self._runners[chunk.module, chunk.index] = StageRunner(
@@ -108,11 +118,6 @@ class Executor:
                 frozen=spec.frozen,
             )
             self.chunks[f"{chunk.module}:{chunk.index}"] = module
-        self._transport = GroupTransport(self._mesh) if transport is None else transport
-        self._transport.warm_up()
-        self._pending: Outcome | None = None
-        self._steps = 0
-        self._failed = False
 
     def parameters(self) -> Iterator[nn.Parameter]:
         """Iterate over this rank's parameters: what an optimizer gets."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pipelines.training import Case
 
     from trainer_agent.program import TransferStep
+    from trainer_agent.stages import Chunk, ChunkModule
     from trainer_agent.transfers import Incoming, Outgoing
 
 
@@ -156,6 +157,20 @@ def construct_with_other_costs(case: Case) -> tuple[str, str]:
     except TrainerAgentError as error:
         return type(error).__name__, str(error)
     return "", ""
+
+
+def construct_with_a_broken_rank(case: Case) -> tuple[str, str]:
+    """Build executors of which rank 1's build_chunk raises; returns the error's kind and text."""
+    mesh = Mesh.create(timeout_s=20)
+    try:
+        make_executor(case, mesh, build_chunk=_no_weights if mesh.rank == 1 else None)
+    except (TrainerAgentError, OSError) as error:
+        return type(error).__name__, str(error)
+    return "", ""
+
+
+def _no_weights(chunk: Chunk) -> ChunkModule:
+    raise FileNotFoundError(f"no weights of {chunk.module}")
 
 
 def step_in_inference_mode(case: Case) -> str:

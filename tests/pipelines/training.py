@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from dip.planner.v1 import planner_pb2 as pb
 
+    from trainer_agent.stages import BuildChunk
     from trainer_agent.transfers import Transport
 
 WAITED_US = 7
@@ -99,7 +100,9 @@ class RankTrace(Trace):
     bubble_shares: list[float] = field(default_factory=list)
 
 
-def make_executor(case: Case, mesh: Mesh, transport: Transport | None = None) -> tuple[Executor, PreparedPlans]:
+def make_executor(
+    case: Case, mesh: Mesh, transport: Transport | None = None, build_chunk: BuildChunk | None = None
+) -> tuple[Executor, PreparedPlans]:
     """Build an executor of this rank for a case."""
     steps = [of_replica[mesh.replica] for of_replica in case.steps]
     source = PreparedPlans(
@@ -111,7 +114,7 @@ def make_executor(case: Case, mesh: Mesh, transport: Transport | None = None) ->
     )
     executor = Executor(
         source,
-        partial(TinyChunk, case.model),
+        build_chunk or partial(TinyChunk, case.model),
         hand_offs=case.model.hand_offs(),
         loss_weight=partial(loss_weight, case.model),
         transport=transport,

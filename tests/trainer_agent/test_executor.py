@@ -16,6 +16,7 @@ from pipelines.cases import make_case, random_batch
 from pipelines.models import TinyModel, TinyModule
 from pipelines.scripted import (
     Raised,
+    construct_with_a_broken_rank,
     construct_with_other_costs,
     parameter_names,
     refused,
@@ -96,6 +97,15 @@ def test_processes_with_other_costs_are_told_before_training(workers: Workers) -
     for kind, message in workers.run(construct_with_other_costs, 2, case):
         assert kind == "RankMismatchError"
         assert "the job as set up (spec, partition, attempt, hand-offs) of rank 1 differs from rank 0's" in message
+
+
+def test_a_rank_that_cannot_build_its_chunks_is_named_on_all_others(workers: Workers) -> None:
+    draw = random.Random(8)
+    case = make_case(draw, "build", MODEL, 2, [[random_batch(draw, MODEL, 1)]])
+    (other, heard), (own, raised) = workers.run(construct_with_a_broken_rank, 2, case)
+    assert (own, raised.startswith("no weights of ")) == ("FileNotFoundError", True)
+    assert other == "TrainerAgentError"
+    assert heard == f"building the chunks failed on rank 1 of replica 0: FileNotFoundError: {raised}"
 
 
 def test_a_replica_that_evaluates_while_another_trains_is_an_error(workers: Workers) -> None:
