@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import pickle
+import signal
 import socket
 import sys
 import time
@@ -157,8 +158,11 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """End the process now; its memory and its solver go with it."""
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
+        # Not by Process.kill(), which reaps a child that has just died by itself: asyncio, which waits for it as well,
+        # would then report exit code 255 in place of the reason why it ended.
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._process.pid, signal.SIGKILL)
         self._writer.close()
 
     async def end(self) -> None:
