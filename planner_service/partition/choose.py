@@ -76,10 +76,9 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chosen:
-    """A partition, the sizes that go with it, and the schedule of the representative batch that spoke for them."""
+    """A partition, and the schedule of the representative batch that spoke for it and for its sub-microbatches."""
 
     partition: pb.Partition
-    target: SplitTarget
     candidate: Candidate
 
 
@@ -201,7 +200,7 @@ class Chooser:
         reserves = RESERVES if reserve is None else (reserve,)
         candidate, tried = quick_schedule(work, seeds=3, reserves=reserves)
         self.stopping.count(tried)
-        return Chosen(partition=self._cut(choice), target=self.target(choice), candidate=candidate)
+        return Chosen(partition=self._cut(choice), candidate=candidate)
 
     def _work(self, chunks: Sequence[Sequence[Chunk]], parts: Sequence[Part]) -> Work:
         return Work(job=self.job, forward_only=self.batch.forward_only, chunks=chunks, parts=parts)
@@ -213,7 +212,7 @@ class Chooser:
         candidate, tried = quick_schedule(found.candidate.work, seeds=8)
         self.stopping.count(tried)
         better = candidate if candidate.makespan_us < found.candidate.makespan_us else found.candidate
-        return Chosen(partition=self._cut(choice), target=found.target, candidate=better)
+        return Chosen(partition=self._cut(choice), candidate=better)
 
     def _last_resort(self, choices: Sequence[Choice]) -> Chosen:
         """Whole microbatches, cut into pieces as far as memory asks for, on the first partition that allows it."""
@@ -234,7 +233,7 @@ class Chooser:
                 continue
             candidate, schedules = quick_schedule(self._work(chunks, parts), seeds=8)
             self.stopping.count(schedules)
-            return Chosen(partition=self._cut(choice), target=self.target(choice), candidate=candidate)
+            return Chosen(partition=self._cut(choice), candidate=candidate)
         if refused is None:
             raise RuntimeError("no choice fits, and none says why")
         raise refused
