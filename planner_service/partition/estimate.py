@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from dip.chunk_costs import layers_cost
 from dip.costs import STORE
-from dip.work import layers_cost
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from dip.planner.v1 import planner_pb2 as pb
 
@@ -19,8 +18,7 @@ ROUNDING_SLACK = 1e-6
 """What a sum of floats may lie above an integer before it is rounded up to the next one."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Cost:
+class Cost(NamedTuple):
     """Cost of one or more layers on a rank of speed 1 for one sub-microbatch.
 
     Parameters
@@ -40,11 +38,11 @@ class Cost:
     def plus(self, other: Cost, times: int = 1) -> Cost:
         """Cost of these layers and ``times`` as many of the others."""
         return Cost(
-            forward_us=self.forward_us + times * other.forward_us,
-            backward_input_us=self.backward_input_us + times * other.backward_input_us,
-            backward_weight_us=self.backward_weight_us + times * other.backward_weight_us,
-            activation_bytes=self.activation_bytes + times * other.activation_bytes,
-            split_activation_bytes=self.split_activation_bytes + times * other.split_activation_bytes,
+            self.forward_us + times * other.forward_us,
+            self.backward_input_us + times * other.backward_input_us,
+            self.backward_weight_us + times * other.backward_weight_us,
+            self.activation_bytes + times * other.activation_bytes,
+            self.split_activation_bytes + times * other.split_activation_bytes,
         )
 
 
@@ -88,14 +86,14 @@ class CostCurve:
 
     def at(self, units: int, squares: int) -> Cost:
         """Cost of one layer for instances whose sizes sum to ``units`` and their squares to ``squares``."""
-        linear = [self._interpolate(column, units) for column in self._columns]
+        forward, given, weight, kept, split_kept = self._lines(units)
         quadratic = self._squared
         return Cost(
-            forward_us=linear[0] + quadratic[0] * squares,
-            backward_input_us=linear[1] + quadratic[1] * squares,
-            backward_weight_us=linear[2] + quadratic[2] * squares,
-            activation_bytes=linear[3],
-            split_activation_bytes=linear[4],
+            forward + quadratic[0] * squares,
+            given + quadratic[1] * squares,
+            weight + quadratic[2] * squares,
+            kept,
+            split_kept,
         )
 
     @property
@@ -103,31 +101,31 @@ class CostCurve:
         """Units of the point in the middle."""
         return self._units[len(self._units) // 2]
 
-    def _interpolate(self, values: Sequence[float], units: int) -> float:
+    def _lines(self, units: int) -> list[float]:
         """Linear between points, along the nearest two outside them, proportional for one, never below 0."""
         known = self._units
         if len(known) == 1:
-            return values[0] * units / known[0]
+            return [values[0] * units / known[0] for values in self._columns]
         right = min(max(1, bisect_left(known, units)), len(known) - 1)
-        x0, x1 = known[right - 1], known[right]
-        return max(0.0, values[right - 1] + (values[right] - values[right - 1]) * (units - x0) / (x1 - x0))
+        beyond, width = units - known[right - 1], known[right] - known[right - 1]
+        between = [(values[right - 1], values[right]) for values in self._columns]
+        return [max(0.0, low + (high - low) * beyond / width) for low, high in between]
 
 
 class LayerTable:
     """All ways to run a layer, by name; ``store`` is always among them."""
 
-    __slots__ = ("_curves", "_known")
+    __slots__ = ("_curves", "_known", "strategies")
+
+    strategies: tuple[str, ...]
+    """Names of the ways, ``store`` first, then in the order of the request."""
 
     def __init__(self, cost: pb.LayerCost) -> None:
         self._curves = {STORE: CostCurve(cost.points, cost.attention)}
         for strategy in cost.strategies:
             self._curves[strategy.name] = CostCurve(strategy.points, strategy.attention)
+        self.strategies = tuple(self._curves)
         self._known: dict[tuple[str, int, int], Cost] = {}
-
-    @property
-    def strategies(self) -> tuple[str, ...]:
-        """Names of the ways, ``store`` first, then in the order of the request."""
-        return tuple(self._curves)
 
     @property
     def middle_units(self) -> int:

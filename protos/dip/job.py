@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
+from dip.chunk_costs import CostBook
 from dip.costs import LayerTable
 
 if TYPE_CHECKING:
@@ -127,6 +128,11 @@ class Job:
     def module_index(self) -> dict[str, int]:
         """Index of each module by its name."""
         return {module.name: module.index for module in self.modules}
+
+    @cached_property
+    def cost_book(self) -> CostBook:
+        """What cells of the job cost, on any partition."""
+        return CostBook(self.modules, self.speed)
 
     def hop_us(self, num_bytes: int) -> int:
         """Microseconds that a transfer between two ranks takes."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dip.chunk_costs import layers_cost
 from dip.costs import STORE
 from dip.job import Job
 from dip.planner.v1 import planner_pb2 as pb
-from dip.work import layers_cost
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
 
-from dip.costs import STORE, ZERO, duration_us, kept_bytes
 from dip.memory import LeanWays
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from dip.costs import Cost
+    from dip.chunk_costs import CellCost
     from dip.job import Job, Module
     from dip.memory import Way
     from dip.planner.v1 import planner_pb2 as pb
@@ -63,28 +63,6 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CellCost:
-    """What a cell takes on its rank, in whole microseconds, and keeps, in whole bytes.
-
-    Parameters
-    ----------
-    forward_us, backward_us, backward_input_us, backward_weight_us
-        Durations; ``backward_us`` is that of a backward that is not split. A frozen module's weight half takes 0.
-    kept_bytes
-        Held from the start of the forward to the end of the backward, or to the start of its input half.
-    split_kept_bytes
-        Held from the start of the input half to the end of the weight half.
-    """
-
-    forward_us: int
-    backward_us: int
-    backward_input_us: int
-    backward_weight_us: int
-    kept_bytes: int
-    split_kept_bytes: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Kind:
     """What cells of equal cost have in common: their chunk, and their instances' units and squared units."""
 
@@ -93,12 +71,13 @@ class Kind:
     squares: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Edge:
+class Edge(NamedTuple):
     """The forward of ``consumer`` needs the output of ``producer``; both are cells.
 
     Parameters
     ----------
+    producer, consumer
+        The cells.
     num_bytes
         Size of the output, and of its gradient.
     hop_us
@@ -139,22 +118,20 @@ class Work:
         self.first_cell: list[int] = []
         self.cell_part: list[int] = []
         self.cell_chunk: list[Chunk] = []
-        for p, part in enumerate(self.parts):
-            self.first_cell.append(len(self.cell_part))
-            for chunk in self.chunks[part.module]:
-                self.cell_part.append(p)
-                self.cell_chunk.append(chunk)
-        # Cells of one chunk and of sub-microbatches of one size cost the same: they are of one kind.
         self.cell_kind: list[int] = []
         self.kinds: list[Kind] = []
-        numbers: dict[tuple[int, int, int, int], int] = {}
-        for p, chunk in zip(self.cell_part, self.cell_chunk, strict=True):
-            part = self.parts[p]
-            key = chunk.module, chunk.index, part.units, part.squares
-            if key not in numbers:
-                numbers[key] = len(self.kinds)
-                self.kinds.append(Kind(chunk=chunk, units=part.units, squares=part.squares))
-            self.cell_kind.append(numbers[key])
+        first_kind: dict[tuple[int, int, int], int] = {}
+        for p, part in enumerate(self.parts):
+            of_module = self.chunks[part.module]
+            size = part.module, part.units, part.squares
+            if size not in first_kind:
+                first_kind[size] = len(self.kinds)
+                self.kinds.extend(Kind(chunk=chunk, units=part.units, squares=part.squares) for chunk in of_module)
+            kind = first_kind[size]
+            self.first_cell.append(len(self.cell_part))
+            self.cell_part.extend([p] * len(of_module))
+            self.cell_chunk.extend(of_module)
+            self.cell_kind.extend(range(kind, kind + len(of_module)))
         self._costs: dict[tuple[int, Way], CellCost] = {}
 
     @property
@@ -166,9 +143,20 @@ class Work:
         """Module that a cell belongs to."""
         return self.job.modules[self.cell_chunk[cell].module]
 
+    @cached_property
+    def cell_rank(self) -> list[int]:
+        """Rank of each cell."""
+        return [chunk.rank for chunk in self.cell_chunk]
+
+    @cached_property
+    def cell_trains(self) -> list[bool]:
+        """For each cell, whether it has a backward, and keeps activations for it."""
+        trains = [not self.forward_only and module.trains for module in self.job.modules]
+        return [trains[chunk.module] for chunk in self.cell_chunk]
+
     def has_backward(self, cell: int) -> bool:
         """Whether a cell has a backward, and keeps activations for it."""
-        return not self.forward_only and self.module_of(cell).trains
+        return self.cell_trains[cell]
 
     def last_cell(self, part: int) -> int:
         """Cell of a sub-microbatch in the last chunk of its module."""
@@ -177,14 +165,16 @@ class Work:
     @cached_property
     def links(self) -> list[tuple[int, int, int]]:
         """Pairs of sub-microbatches (producer, consumer) and the producer's units that the consumer takes."""
+        modules = self.job.modules
         holders: dict[tuple[int, int, int], dict[int, int]] = defaultdict(dict)
         for p, part in enumerate(self.parts):
-            for sample, size in zip(part.samples, part.sizes, strict=True):
-                held = holders[part.microbatch, part.module, sample]
-                held[p] = held.get(p, 0) + size
+            if modules[part.module].consumers:
+                for sample, size in zip(part.samples, part.sizes, strict=True):
+                    held = holders[part.microbatch, part.module, sample]
+                    held[p] = held.get(p, 0) + size
         found: list[tuple[int, int, int]] = []
         for q, part in enumerate(self.parts):
-            for upstream in self.job.modules[part.module].inputs:
+            for upstream in modules[part.module].inputs:
                 taken: dict[int, int] = {}
                 for sample in dict.fromkeys(part.samples):
                     for p, units in holders.get((part.microbatch, upstream, sample), {}).items():
@@ -195,20 +185,20 @@ class Work:
     @cached_property
     def edges(self) -> list[Edge]:
         """All edges: inside each sub-microbatch, then between modules."""
+        job, rank = self.job, self.cell_rank
+        crossing = [[a.rank != b.rank for a, b in pairwise(of_module)] for of_module in self.chunks]
         made: list[Edge] = []
-        for p, part in enumerate(self.parts):
-            size = self.job.modules[part.module].output_bytes * part.units
-            first = self.first_cell[p]
-            made.extend(self._edge(cell - 1, cell, size) for cell in range(first + 1, self.last_cell(p) + 1))
+        for first, part in zip(self.first_cell, self.parts, strict=True):
+            size = job.modules[part.module].output_bytes * part.units
+            hop = job.hop_us(size)
+            for cell, crosses in enumerate(crossing[part.module], first):
+                made.append(Edge(cell, cell + 1, size, hop if crosses else 0, crosses))
         for p, q, units in self.links:
-            size = self.job.modules[self.parts[p].module].result_bytes * units
-            made.append(self._edge(self.last_cell(p), self.first_cell[q], size))
+            size = job.modules[self.parts[p].module].result_bytes * units
+            producer, consumer = self.last_cell(p), self.first_cell[q]
+            crosses = rank[producer] != rank[consumer]
+            made.append(Edge(producer, consumer, size, job.hop_us(size) if crosses else 0, crosses))
         return made
-
-    def _edge(self, producer: int, consumer: int, num_bytes: int) -> Edge:
-        crosses = self.cell_chunk[producer].rank != self.cell_chunk[consumer].rank
-        hop = self.job.hop_us(num_bytes) if crosses else 0
-        return Edge(producer=producer, consumer=consumer, num_bytes=num_bytes, hop_us=hop, crosses=crosses)
 
     def cost(self, cell: int, way: Way = ()) -> CellCost:
         """What a cell costs when its layers run in the given way."""
@@ -216,9 +206,13 @@ class Work:
         found = self._costs.get(key)
         if found is None:
             kind = self.kinds[key[0]]
-            found = chunk_cost(self.job, kind.chunk, units=kind.units, squares=kind.squares, way=way)
+            found = self.job.cost_book.cost(kind.chunk, units=kind.units, squares=kind.squares, way=way)
             self._costs[key] = found
         return found
+
+    def costs(self, ways: Sequence[Way]) -> list[CellCost]:
+        """What all cells cost when the layers of each run in its way."""
+        return [self.cost(cell, way) for cell, way in enumerate(ways)]
 
     @cached_property
     def lean_ways(self) -> LeanWays:
@@ -255,40 +249,6 @@ def static_bytes(job: Job, chunks: Iterable[Iterable[Chunk]]) -> list[int]:
         for chunk in of_module:
             held[chunk.rank] += job.modules[chunk.module].static_bytes(chunk.first_layer, chunk.num_layers)
     return held
-
-
-def chunk_cost(job: Job, chunk: Chunk, *, units: int, squares: int, way: Way = ()) -> CellCost:
-    """Cost of a chunk for instances whose sizes sum to ``units`` and their squares to ``squares``.
-
-    Raises
-    ------
-    ValueError
-        If ``way`` does not cover the chunk's layers, or names a strategy that a layer does not have.
-    """
-    module, speed = job.modules[chunk.module], job.speed[chunk.rank]
-    total = layers_cost(module, chunk.first_layer, way or ((STORE, chunk.num_layers),), units=units, squares=squares)
-    weight = 0.0 if module.frozen else total.backward_weight_us
-    return CellCost(
-        forward_us=duration_us(total.forward_us, speed),
-        backward_us=duration_us(total.backward_input_us + weight, speed),
-        backward_input_us=duration_us(total.backward_input_us, speed),
-        backward_weight_us=0 if module.frozen else duration_us(weight, speed),
-        kept_bytes=kept_bytes(total.activation_bytes),
-        split_kept_bytes=kept_bytes(total.split_activation_bytes),
-    )
-
-
-def layers_cost(module: Module, first_layer: int, way: Way, *, units: int, squares: int) -> Cost:
-    """Sum of the layers from ``first_layer`` on, as many as ``way`` covers, each run in its way."""
-    total, layer = ZERO, first_layer
-    for name, count in way:
-        for run, inside in module.runs_of(layer, count):
-            if name not in run.table.strategies:
-                allowed = ", ".join(run.table.strategies)
-                raise ValueError(f"strategy {name!r} of module {module.name!r}, layer {layer}: allowed are {allowed}")
-            total = total.plus(run.table.at(name, units, squares), inside)
-        layer += count
-    return total
 
 
 def chunks_of(job: Job, partition: pb.Partition) -> list[list[Chunk]]:

@@ -9,7 +9,7 @@ from dip.fallback import fitting_parts
 from dip.job import Job
 from dip.partition import default_partition
 from dip.planner.v1 import planner_pb2 as pb
-from dip.work import Chunk, Part, Work, chunk_cost, chunks_of, layers_cost, static_bytes
+from dip.work import Part, Work, chunks_of, static_bytes
 
 
 def work_of(asked: pb.PlanRequest, parts: list[Part] | None = None) -> Work:
@@ -107,42 +107,6 @@ def test_a_module_that_feeds_two_is_linked_to_both() -> None:
 def test_who_has_a_backward(name: str, with_backward: set[str]) -> None:
     work = work_of(FITTING[name]())
     assert {work.module_of(cell).name for cell in range(work.num_cells) if work.has_backward(cell)} == with_backward
-
-
-def test_a_chunk_costs_what_its_layers_do_rounded_once() -> None:
-    """Three layers of 0.5 us and 400 bytes a unit, 20 us each, at 64 units on a rank of speed 0.8."""
-    spec = job([module("m", 3)], ranks=1, rank_speed=[0.8])
-    spec.model.modules[0].layers[0].cost.attention.Clear()
-    made = Job.from_spec(spec)
-    chunk = Chunk(module=0, index=0, rank=0, first_layer=0, num_layers=3)
-    cost = chunk_cost(made, chunk, units=64, squares=64 * 64)
-    assert (cost.forward_us, cost.backward_input_us, cost.backward_weight_us) == (195, 195, 147)  # 146.25
-    assert cost.backward_us == 342  # 156 / 0.8 + 117 / 0.8 = 341.25: rounded together
-    assert (cost.kept_bytes, cost.split_kept_bytes) == (3 * 400 * 64, 3 * 400 * 64)
-
-
-def test_ways_run_layer_by_layer() -> None:
-    made = Job.from_spec(job([module("m", 3)], ranks=1))
-    chunk = Chunk(module=0, index=0, rank=0, first_layer=0, num_layers=3)
-    way = (("recompute", 2), ("store", 1))
-    cost = chunk_cost(made, chunk, units=64, squares=0, way=way)
-    assert cost.kept_bytes == (2 * 400 // 16 + 400) * 64
-    assert cost.split_kept_bytes == 3 * 400 * 64
-    assert cost.backward_input_us == 52 * (2 + 2 + 1)
-
-
-def test_a_frozen_module_has_no_weight_half() -> None:
-    made = Job.from_spec(job([module("a", 1), module("m", 1, inputs=["a"], frozen=True)], ranks=1))
-    chunk = Chunk(module=1, index=0, rank=0, first_layer=0, num_layers=1)
-    cost = chunk_cost(made, chunk, units=64, squares=0)
-    assert cost.backward_weight_us == 0
-    assert cost.backward_us == cost.backward_input_us == 52
-
-
-def test_a_strategy_that_a_layer_does_not_have_is_named() -> None:
-    made = Job.from_spec(job([module("m", 3)], ranks=1))
-    with pytest.raises(ValueError, match="strategy 'offload' of module 'm', layer 1: allowed are store, recompute"):
-        layers_cost(made.modules[0], 0, (("store", 1), ("offload", 2)), units=1, squares=1)
 
 
 def test_static_bytes_of_each_rank() -> None:
