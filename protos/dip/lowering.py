@@ -8,7 +8,6 @@ rank runs its transfers one after another and each waits for its peer.
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
@@ -19,8 +18,9 @@ from dip.planner.v1 import planner_pb2 as pb
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dip.chunk_costs import CellCost
     from dip.memory import Way
-    from dip.work import Edge, Work
+    from dip.work import Work
 
 
 class Phase(IntEnum):
@@ -40,21 +40,34 @@ Task = tuple[Phase, int]
 class Timing:
     """When each task runs: the earliest times that an order allows.
 
+    Tasks are numbered by phase, ``n`` being the number of cells: the forward of cell ``c`` is task ``c``, its backward
+    or the input half of it ``n + c``, its weight half ``2n + c``.
+
     Parameters
     ----------
     start_us, end_us
-        By task.
+        [3n] By number of the task; -1 where there is none.
     makespan_us
         End of the last task; 0 where there are none.
     """
 
-    start_us: dict[Task, int]
-    end_us: dict[Task, int]
+    start_us: list[int]
+    end_us: list[int]
     makespan_us: int
 
 
 class OrderError(ValueError):
     """An order that cannot run: it waits for itself, or does not hold every task once, on its rank."""
+
+
+def task_number(task: Task, num_cells: int) -> int:
+    """Place of a task in the lists of :class:`Timing`."""
+    phase, cell = task
+    return _BLOCKS[phase] * num_cells + cell
+
+
+_BLOCKS = (-1, 0, 1, 1, 2)
+"""By phase."""
 
 
 def time_order(work: Work, orders: Sequence[Sequence[Task]], ways: Sequence[Way]) -> Timing:
@@ -74,114 +87,112 @@ def time_order(work: Work, orders: Sequence[Sequence[Task]], ways: Sequence[Way]
     OrderError
         If the order waits for itself, or does not hold every task once, on its rank.
     """
+    return _time(work, orders, work.costs(ways))
+
+
+def _time(work: Work, orders: Sequence[Sequence[Task]], costs: Sequence[CellCost]) -> Timing:
+    """Run every rank as far as its order and what came from others let it, until all are done."""
     _check_tasks(work, orders)
-    preds = _predecessors(work, orders)
-    ready = {task: 0 for order in orders for task in order}
-    missing = {task: len(of_task) for task, of_task in preds.items()}
-    succs: dict[Task, list[tuple[Task, int]]] = {task: [] for task in preds}
-    for task, of_task in preds.items():
-        for earlier, hop in of_task:
-            succs[earlier].append((task, hop))
-    start: dict[Task, int] = {}
-    end: dict[Task, int] = {}
-    queue = deque(task for task, count in missing.items() if not count)
-    while queue:
-        task = queue.popleft()
-        start[task] = ready[task]
-        end[task] = done = ready[task] + task_us(work, task, ways[task[1]])
-        for later, hop in succs[task]:
-            ready[later] = max(ready[later], done + hop)
-            missing[later] -= 1
-            if not missing[later]:
-                queue.append(later)
-    if len(end) != len(preds):
-        stuck = next(task for task in preds if task not in end)
-        raise OrderError(f"the order waits for itself: {len(preds) - len(end)} tasks never start, one is {stuck}")
-    return Timing(start_us=start, end_us=end, makespan_us=max(end.values(), default=0))
+    n, successors, rank_of = work.num_cells, work.successors, work.cell_rank
+    numbered = [
+        [(_BLOCKS[phase] * n + cell, _duration_us(costs[cell], phase)) for phase, cell in order] for order in orders
+    ]
+    missing = _inputs_of(work)
+    start, end, ready = [-1] * (3 * n), [-1] * (3 * n), [0] * (3 * n)
+    done, free = [0] * len(orders), [0] * len(orders)
+    able = list(range(len(orders)))
+    while able:
+        rank = able.pop()
+        order = numbered[rank]
+        while done[rank] < len(order):
+            task, duration = order[done[rank]]
+            if missing[task]:
+                break
+            done[rank] += 1
+            start[task] = max(free[rank], ready[task])
+            end[task] = free[rank] = start[task] + duration
+            if n <= task < 2 * n:  # of a split backward, the weight half waits for the input half
+                ready[task + n], missing[task + n] = free[rank], 0
+            for later, hop in successors[task] if task < 2 * n else ():
+                ready[later] = max(ready[later], free[rank] + hop)
+                missing[later] -= 1
+                if not missing[later] and rank_of[later % n] != rank:
+                    able.append(rank_of[later % n])
+    total = sum(map(len, orders))
+    if sum(done) != total:
+        stuck = next(tasks[count] for tasks, count in zip(orders, done, strict=True) if count < len(tasks))
+        raise OrderError(f"the order waits for itself: {total - sum(done)} tasks never start, one is {stuck}")
+    return Timing(start_us=start, end_us=end, makespan_us=max(end, default=0) if total else 0)
+
+
+def _inputs_of(work: Work) -> list[int]:
+    """How many tasks each task waits for, those before it on its rank not counted; by number."""
+    missing = [0] * (2 * work.num_cells) + [1] * work.num_cells
+    for row in work.successors:
+        for later, _ in row:
+            missing[later] += 1
+    return missing
 
 
 def task_us(work: Work, task: Task, way: Way) -> int:
     """Duration of a task."""
-    cost = work.cost(task[1], way)
-    match task[0]:
-        case Phase.FORWARD:
-            return cost.forward_us
-        case Phase.BACKWARD:
-            return cost.backward_us
-        case Phase.BACKWARD_INPUT:
-            return cost.backward_input_us
-        case _:
-            return cost.backward_weight_us
+    return _duration_us(work.cost(task[1], way), task[0])
+
+
+def _duration_us(cost: CellCost, phase: Phase) -> int:
+    return cost[phase - 1]  # a cost lists the durations first, in the order of the phases
 
 
 def _check_tasks(work: Work, orders: Sequence[Sequence[Task]]) -> None:
-    given = {task: rank for rank, order in enumerate(orders) for task in order}
-    wanted: list[Task] = []
-    for cell in range(work.num_cells):
-        wanted.append((Phase.FORWARD, cell))
-        if work.has_backward(cell) and (Phase.BACKWARD_INPUT, cell) not in given:
-            wanted.append((Phase.BACKWARD, cell))
-        elif work.has_backward(cell):
-            halves = (Phase.BACKWARD_INPUT,) if work.module_of(cell).frozen else _HALVES
-            wanted += [(phase, cell) for phase in halves]
-    for phase, cell in wanted:
-        rank = work.cell_chunk[cell].rank
-        if given.get((phase, cell)) != rank:
-            raise OrderError(f"the order of rank {rank} misses {phase.name} of cell {cell}")
+    """Check that every cell's tasks are there once, on its rank, and nothing else."""
+    given = [[-1] * work.num_cells for _ in range(len(Phase) + 1)]
+    for rank, order in enumerate(orders):
+        for phase, cell in order:
+            given[phase][cell] = rank
+    wanted = 0
+    for cell, (rank, trains) in enumerate(zip(work.cell_rank, work.cell_trains, strict=True)):
+        phases: tuple[Phase, ...] = _EVALUATED
+        if trains and given[Phase.BACKWARD_INPUT][cell] < 0:
+            phases = _WHOLE
+        elif trains:
+            phases = _FROZEN_HALVES if work.module_of(cell).frozen else _HALVES
+        for phase in phases:
+            if given[phase][cell] != rank:
+                raise OrderError(f"the order of rank {rank} misses {phase.name} of cell {cell}")
+        wanted += len(phases)
     many = sum(map(len, orders))
-    if many != len(wanted):
-        raise OrderError(
-            f"the order holds {many} tasks, the work has {len(wanted)}: some are there twice, or for nothing"
-        )
+    if many != wanted:
+        raise OrderError(f"the order holds {many} tasks, the work has {wanted}: some are there twice, or for nothing")
 
 
-_HALVES = Phase.BACKWARD_INPUT, Phase.BACKWARD_WEIGHT
-
-
-def _gradient_phases(orders: Sequence[Sequence[Task]]) -> dict[int, Phase]:
-    """For each cell with a backward, the phase that gives the gradient that the cell before waits for."""
-    return {cell: phase for order in orders for phase, cell in order if phase in (Phase.BACKWARD, Phase.BACKWARD_INPUT)}
-
-
-def _predecessors(work: Work, orders: Sequence[Sequence[Task]]) -> dict[Task, list[tuple[Task, int]]]:
-    """What each task waits for, with the hop in between: its inputs and the task before it on its rank."""
-    preds: dict[Task, list[tuple[Task, int]]] = {}
-    for order in orders:
-        for i, task in enumerate(order):
-            preds[task] = [(order[i - 1], 0)] if i else []
-    gradient = _gradient_phases(orders)
-    for cell, phase in gradient.items():
-        preds[phase, cell].append(((Phase.FORWARD, cell), 0))
-        if (Phase.BACKWARD_WEIGHT, cell) in preds:
-            preds[Phase.BACKWARD_WEIGHT, cell].append(((phase, cell), 0))
-    for edge in work.edges:
-        preds[Phase.FORWARD, edge.consumer].append(((Phase.FORWARD, edge.producer), edge.hop_us))
-        if work.has_backward(edge.producer):
-            earlier, later = (gradient[edge.consumer], edge.consumer), (gradient[edge.producer], edge.producer)
-            preds[later].append((earlier, edge.hop_us))
-    return preds
+_EVALUATED = (Phase.FORWARD,)
+_WHOLE = (Phase.FORWARD, Phase.BACKWARD)
+_FROZEN_HALVES = (Phase.FORWARD, Phase.BACKWARD_INPUT)
+_HALVES = (Phase.FORWARD, Phase.BACKWARD_INPUT, Phase.BACKWARD_WEIGHT)
 
 
 def peak_bytes(work: Work, orders: Sequence[Sequence[Task]], ways: Sequence[Way]) -> list[int]:
     """Largest number of bytes that each rank holds, static bytes included."""
-    peaks = []
-    for rank, order in enumerate(orders):
-        held = peak = work.static_bytes[rank]
-        for phase, cell in order:
-            if not work.has_backward(cell):
-                continue
-            cost, split = work.cost(cell, ways[cell]), False
-            if phase == Phase.FORWARD:
-                held += cost.kept_bytes
-            elif phase == Phase.BACKWARD_INPUT:
-                held, split = held + cost.split_kept_bytes - cost.kept_bytes, True
-            peak = max(peak, held)
-            if phase == Phase.BACKWARD:
-                held -= cost.kept_bytes
-            elif phase == Phase.BACKWARD_WEIGHT or (split and work.module_of(cell).frozen):
-                held -= cost.split_kept_bytes
-        peaks.append(peak)
-    return peaks
+    costs = work.costs(ways)
+    return [_peak(work, order, costs, static) for order, static in zip(orders, work.static_bytes, strict=True)]
+
+
+def _peak(work: Work, order: Sequence[Task], costs: Sequence[CellCost], static_bytes: int) -> int:
+    held = peak = static_bytes
+    for phase, cell in order:
+        if not work.cell_trains[cell]:
+            continue
+        kept, split_kept = costs[cell].kept_bytes, costs[cell].split_kept_bytes
+        if phase == Phase.FORWARD:
+            held += kept
+        elif phase == Phase.BACKWARD_INPUT:
+            held += split_kept - kept
+        peak = max(peak, held)
+        if phase == Phase.BACKWARD:
+            held -= kept
+        elif phase == Phase.BACKWARD_WEIGHT or (phase == Phase.BACKWARD_INPUT and work.module_of(cell).frozen):
+            held -= split_kept
+    return peak
 
 
 def lower(
@@ -219,8 +230,8 @@ def lower(
     OrderError
         If the order cannot run, or does not hold every task once.
     """
-    timing = time_order(work, orders, ways)
-    transfers = _transfers(work, orders, timing)
+    costs = work.costs(ways)
+    timing = _time(work, orders, costs)
     plan = pb.Plan(
         partition=partition,
         makespan_us=timing.makespan_us,
@@ -229,15 +240,12 @@ def lower(
         fallback=fallback,
     )
     plan.sub_microbatches.extend(sub_microbatch_message(work, p) for p in range(len(work.parts)))
-    peaks = peak_bytes(work, orders, ways)
-    for rank, order in enumerate(orders):
-        keyed: list[_Keyed] = [
-            ((timing.end_us[task], 0), _compute(work, task, ways[task[1]], timing)) for task in order
-        ]
-        keyed.extend(transfers[rank])
-        keyed.sort(key=lambda pair: pair[0])
-        schedule = plan.ranks.add(rank=rank, peak_memory_bytes=peaks[rank])
-        schedule.actions.extend(action for _, action in keyed)
+    transfers = _transfers(work, timing)
+    writer = _Writer(work, timing, ways)
+    for rank, (order, static_bytes) in enumerate(zip(orders, work.static_bytes, strict=True)):
+        peak = _peak(work, order, costs, static_bytes)
+        schedule = plan.ranks.add(rank=rank, peak_memory_bytes=peak)
+        writer.write(schedule, order, transfers[rank])
     plan.digest = plan_digest(plan, batch)
     return plan
 
@@ -251,63 +259,105 @@ def sub_microbatch_message(work: Work, part_id: int) -> pb.SubMicrobatch:
     return made
 
 
-def _compute(work: Work, task: Task, way: Way, timing: Timing) -> pb.Action:
-    phase, cell = task
-    return pb.Action(
-        kind=phase.value,
-        module=work.module_of(cell).name,
-        chunk=work.cell_chunk[cell].index,
-        sub_microbatch=work.cell_part[cell],
-        start_us=timing.start_us[task],
-        end_us=timing.end_us[task],
-        strategies=[
-            pb.StrategyRun(name=name, num_layers=count) for name, count in way if phase != Phase.BACKWARD_WEIGHT
-        ],
-    )
+_Placed = tuple[int, int, int]
+"""An action and its place on its rank: when its data leaves, then which goes first; and its number."""
 
 
-_Keyed = tuple[tuple[int, ...], pb.Action]
+def _transfers(work: Work, timing: Timing) -> list[list[_Placed]]:
+    """Every rank's transfers: activations of edge ``i`` have number ``i``, gradients ``i`` and all edges on.
 
-
-def _transfers(work: Work, orders: Sequence[Sequence[Task]], timing: Timing) -> list[list[_Keyed]]:
-    """Every rank's transfers, each with its place: when the data leaves, then one order that all ranks share."""
-    placed: list[list[_Keyed]] = [[] for _ in orders]
-    gradient = _gradient_phases(orders)
-    for number, edge in enumerate(work.edges):
-        if not edge.crosses:
+    Those that leave at one instant keep the order of their numbers, on all ranks.
+    """
+    n, rank_of, end_us, edges = work.num_cells, work.cell_rank, timing.end_us, work.edges
+    placed: list[list[_Placed]] = [[] for _ in range(work.job.ranks)]
+    for number, (producer, consumer, _, _, crosses) in enumerate(edges):
+        if not crosses:
             continue
-        left = timing.end_us[Phase.FORWARD, edge.producer]
-        kinds = pb.ACTION_KIND_SEND_ACTIVATION, pb.ACTION_KIND_RECV_ACTIVATION
-        _place(work, placed, edge, (left, 1, 0, number), kinds, backward=False)
-        if work.has_backward(edge.producer):
-            left = timing.end_us[gradient[edge.consumer], edge.consumer]
-            kinds = pb.ACTION_KIND_SEND_GRADIENT, pb.ACTION_KIND_RECV_GRADIENT
-            _place(work, placed, edge, (left, 1, 1, number), kinds, backward=True)
+        ends = placed[rank_of[producer]], placed[rank_of[consumer]]
+        moved = [(end_us[producer], 1, number)]
+        if work.cell_trains[producer]:
+            moved.append((end_us[n + consumer], 1, len(edges) + number))
+        for of_rank in ends:
+            of_rank += moved
     return placed
 
 
-def _place(
-    work: Work,
-    placed: list[list[_Keyed]],
-    edge: Edge,
-    key: tuple[int, ...],
-    kinds: tuple[pb.ActionKind.ValueType, pb.ActionKind.ValueType],
-    *,
-    backward: bool,
-) -> None:
-    source, target = (edge.consumer, edge.producer) if backward else (edge.producer, edge.consumer)
-    ends = work.cell_chunk[source].rank, work.cell_chunk[target].rank
-    for kind, here, peer in zip(kinds, ends, reversed(ends), strict=True):
-        action = pb.Action(
-            kind=kind,
-            module=work.module_of(source).name,
-            chunk=work.cell_chunk[source].index,
-            sub_microbatch=work.cell_part[source],
-            peer=peer,
-            consumer_module=work.module_of(target).name,
-            consumer_chunk=work.cell_chunk[target].index,
-            consumer_sub_microbatch=work.cell_part[target],
-            start_us=key[0],
-            end_us=key[0] + edge.hop_us,
+class _Writer:
+    """Writes the actions of ranks as messages.
+
+    Parameters
+    ----------
+    work, timing
+        The stage tasks, and when they run.
+    ways
+        For each cell, how its layers run.
+    """
+
+    def __init__(self, work: Work, timing: Timing, ways: Sequence[Way]) -> None:
+        modules = work.job.modules
+        cells = zip(work.cell_chunk, work.cell_part, strict=True)
+        self._names = [(modules[chunk.module].name, chunk.index, part) for chunk, part in cells]
+        self._work, self._timing, self._ways = work, timing, ways
+        self._strategies: dict[Way, list[pb.StrategyRun]] = {}
+
+    def write(self, schedule: pb.RankSchedule, order: Sequence[Task], transfers: Sequence[_Placed]) -> None:
+        """Write a rank's compute and transfers where they belong among each other."""
+        n, end_us = self._work.num_cells, self._timing.end_us
+        placed = [(end_us[task_number(task, n)], 0, i) for i, task in enumerate(order)]
+        placed += transfers
+        placed.sort()
+        for when, is_transfer, number in placed:
+            if is_transfer:
+                self._transfer(schedule, when, number)
+            else:
+                self._compute(schedule, order[number])
+
+    def _compute(self, schedule: pb.RankSchedule, task: Task) -> None:
+        phase, cell = task
+        number = task_number(task, self._work.num_cells)
+        module, chunk, part = self._names[cell]
+        schedule.actions.add(
+            kind=phase.value,
+            module=module,
+            chunk=chunk,
+            sub_microbatch=part,
+            start_us=self._timing.start_us[number],
+            end_us=self._timing.end_us[number],
+            strategies=() if phase == Phase.BACKWARD_WEIGHT else self._runs(self._ways[cell]),
         )
-        placed[here].append((key, action))
+
+    def _runs(self, way: Way) -> list[pb.StrategyRun]:
+        found = self._strategies.get(way)
+        if found is None:
+            found = [pb.StrategyRun(name=name, num_layers=count) for name, count in way]
+            self._strategies[way] = found
+        return found
+
+    def _transfer(self, schedule: pb.RankSchedule, left_us: int, number: int) -> None:
+        edges, rank_of = self._work.edges, self._work.cell_rank
+        backward, number = divmod(number, len(edges))
+        source, target, _, hop_us, _ = edges[number]
+        if backward:
+            source, target = target, source
+        sends = rank_of[source] == schedule.rank
+        module, chunk, part = self._names[source]
+        consumer_module, consumer_chunk, consumer_part = self._names[target]
+        schedule.actions.add(
+            kind=_TRANSFERS[backward][0 if sends else 1],
+            module=module,
+            chunk=chunk,
+            sub_microbatch=part,
+            peer=rank_of[target if sends else source],
+            consumer_module=consumer_module,
+            consumer_chunk=consumer_chunk,
+            consumer_sub_microbatch=consumer_part,
+            start_us=left_us,
+            end_us=left_us + hop_us,
+        )
+
+
+_TRANSFERS = (
+    (pb.ACTION_KIND_SEND_ACTIVATION, pb.ACTION_KIND_RECV_ACTIVATION),
+    (pb.ACTION_KIND_SEND_GRADIENT, pb.ACTION_KIND_RECV_GRADIENT),
+)
+"""Kinds of transfers: of activations and of gradients; to send and to receive."""

@@ -200,6 +200,22 @@ class Work:
             made.append(Edge(producer, consumer, size, job.hop_us(size) if crosses else 0, crosses))
         return made
 
+    @cached_property
+    def successors(self) -> list[list[tuple[int, int]]]:
+        """What waits for the forward of each cell ``c`` (row ``c``) and for its gradient (row ``n + c``).
+
+        Each entry is the row of a later forward or gradient, and the hop in between: a forward waits for its inputs,
+        the backward of a cell (or the input half of it) for its forward and for the gradients of what consumed it.
+        """
+        n, trains = self.num_cells, self.cell_trains
+        rows: list[list[tuple[int, int]]] = [[(n + cell, 0)] if has else [] for cell, has in enumerate(trains)]
+        rows += [[] for _ in trains]
+        for producer, consumer, _, hop, _ in self.edges:
+            rows[producer].append((consumer, hop))
+            if trains[producer]:
+                rows[n + consumer].append((n + producer, hop))
+        return rows
+
     def cost(self, cell: int, way: Way = ()) -> CellCost:
         """What a cell costs when its layers run in the given way."""
         key = self.cell_kind[cell], way

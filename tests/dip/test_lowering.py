@@ -10,7 +10,7 @@ from cases import FITTING
 from dip.fallback import fitting_parts
 from dip.job import Job
 from dip.listing import list_schedule
-from dip.lowering import OrderError, Phase, lower, peak_bytes, sub_microbatch_message, time_order
+from dip.lowering import OrderError, Phase, lower, peak_bytes, sub_microbatch_message, task_number, time_order
 from dip.partition import default_partition
 from dip.planner.v1 import planner_pb2 as pb
 from dip.work import Part, Work, chunks_of
@@ -72,19 +72,16 @@ def test_times_with_split_backwards_by_hand() -> None:
     """The gradient leaves after the input half; weight halves fill the wait."""
     timing = time_order(tiny_work(split=True), HALVES, [()] * 3)
     # F2 runs 39..79, its input half takes 2 us a unit: 79..159. Gradients of 20 and 40 bytes take 7 and 9 us.
-    assert timing.start_us == {
-        (F, 0): 0,
-        (F, 1): 10,
-        (F, 2): 39,
-        (HALF, 2): 79,
-        (REST, 2): 159,
-        (HALF, 0): 166,
-        (REST, 0): 186,
-        (HALF, 1): 196,
-        (REST, 1): 236,
-    }
-    assert timing.end_us[REST, 2] == 199
+    assert timing.start_us == [0, 10, 39, 166, 196, 79, 186, 236, 159]
+    assert timing.end_us == [10, 30, 79, 186, 236, 159, 196, 256, 199]
     assert timing.makespan_us == 256
+
+
+def test_tasks_that_do_not_exist_have_no_times() -> None:
+    timing = time_order(tiny_work(), WHOLE, [()] * 3)
+    assert timing.start_us[6:] == timing.end_us[6:] == [-1] * 3
+    assert [task_number(task, 3) for task in HALVES[1]] == [2, 5, 8]
+    assert task_number((B, 1), 3) == task_number((HALF, 1), 3) == 4
 
 
 def test_a_plan_with_split_backwards_is_valid() -> None:
