@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import tempfile
+import tomllib
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -27,6 +28,22 @@ SHOWN_FAULTS = 50
 M = TypeVar("M", bound="Message")
 
 
+def read_text(path: str) -> str:
+    """Read a text file.
+
+    Raises
+    ------
+    CommandError
+        Where there is no such file, or it holds something else; the message names the file.
+    """
+    try:
+        return sys.stdin.read() if path == STANDARD_STREAM else Path(path).read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise CommandError(f"cannot read {path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise CommandError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
+
+
 def read_json(path: str) -> dict[str, Any]:
     """Read a JSON object.
 
@@ -35,12 +52,7 @@ def read_json(path: str) -> dict[str, Any]:
     CommandError
         Where there is no such file, or it holds something else; the message names the file.
     """
-    try:
-        text = sys.stdin.read() if path == STANDARD_STREAM else Path(path).read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise CommandError(f"cannot read {path}: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise CommandError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
+    text = read_text(path)
     try:
         value = json.loads(text, object_pairs_hook=_without_duplicates)
     except ValueError as error:
@@ -50,6 +62,23 @@ def read_json(path: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise CommandError(f"{path} holds a JSON {type(value).__name__}, must be an object")
     return value
+
+
+def read_toml(path: str) -> dict[str, Any]:
+    """Read a TOML file.
+
+    Raises
+    ------
+    CommandError
+        Where there is no such file, or it holds something else; the message names the file.
+    """
+    text = read_text(path)
+    try:
+        return tomllib.loads(text)
+    except ValueError as error:
+        raise CommandError(f"{path} is not TOML: {error}") from error
+    except RecursionError as error:
+        raise CommandError(f"{path} is not TOML that can be read: it is nested too deeply") from error
 
 
 def as_message(value: dict[str, Any], message: M, source: str) -> M:
