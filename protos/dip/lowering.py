@@ -18,9 +18,13 @@ from dip.planner.v1 import planner_pb2 as pb
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
+
     from dip.chunk_costs import CellCost
     from dip.memory import Way
     from dip.work import Work
+
+    _Actions = RepeatedCompositeFieldContainer[pb.Action]
 
 
 class Phase(IntEnum):
@@ -297,7 +301,7 @@ class _Writer:
         modules = work.job.modules
         cells = zip(work.cell_chunk, work.cell_part, strict=True)
         self._names = [(modules[chunk.module].name, chunk.index, part) for chunk, part in cells]
-        self._work, self._timing, self._ways = work, timing, ways
+        self._work, self._timing, self._ways, self._edges = work, timing, ways, work.edges
         self._strategies: dict[Way, list[pb.StrategyRun]] = {}
 
     def write(self, schedule: pb.RankSchedule, order: Sequence[Task], transfers: Sequence[_Placed]) -> None:
@@ -306,18 +310,19 @@ class _Writer:
         placed = [(end_us[task_number(task, n)], 0, i) for i, task in enumerate(order)]
         placed += transfers
         placed.sort()
+        rank, actions = schedule.rank, schedule.actions
         for when, is_transfer, number in placed:
             if is_transfer:
-                self._transfer(schedule, when, number)
+                self._transfer(actions, rank, when, number)
             else:
-                self._compute(schedule, order[number])
+                self._compute(actions, order[number])
 
-    def _compute(self, schedule: pb.RankSchedule, task: Task) -> None:
+    def _compute(self, actions: _Actions, task: Task) -> None:
         phase, cell = task
-        number = task_number(task, self._work.num_cells)
+        number = _BLOCKS[phase] * len(self._names) + cell
         module, chunk, part = self._names[cell]
-        schedule.actions.add(
-            kind=phase.value,
+        actions.add(
+            kind=_COMPUTE[phase],
             module=module,
             chunk=chunk,
             sub_microbatch=part,
@@ -333,21 +338,21 @@ class _Writer:
             self._strategies[way] = found
         return found
 
-    def _transfer(self, schedule: pb.RankSchedule, left_us: int, number: int) -> None:
-        edges, rank_of = self._work.edges, self._work.cell_rank
-        backward, number = divmod(number, len(edges))
-        source, target, _, hop_us, _ = edges[number]
+    def _transfer(self, actions: _Actions, rank: int, left_us: int, number: int) -> None:
+        rank_of = self._work.cell_rank
+        backward, edge = divmod(number, len(self._edges))
+        source, target, _, hop_us, _ = self._edges[edge]
         if backward:
             source, target = target, source
-        sends = rank_of[source] == schedule.rank
+        receives = rank_of[source] != rank
         module, chunk, part = self._names[source]
         consumer_module, consumer_chunk, consumer_part = self._names[target]
-        schedule.actions.add(
-            kind=_TRANSFERS[backward][0 if sends else 1],
+        actions.add(
+            kind=_TRANSFERS[backward][receives],
             module=module,
             chunk=chunk,
             sub_microbatch=part,
-            peer=rank_of[target if sends else source],
+            peer=rank_of[source if receives else target],
             consumer_module=consumer_module,
             consumer_chunk=consumer_chunk,
             consumer_sub_microbatch=consumer_part,
@@ -356,8 +361,17 @@ class _Writer:
         )
 
 
+_COMPUTE = (
+    pb.ACTION_KIND_UNSPECIFIED,
+    pb.ACTION_KIND_FORWARD,
+    pb.ACTION_KIND_BACKWARD,
+    pb.ACTION_KIND_BACKWARD_INPUT,
+    pb.ACTION_KIND_BACKWARD_WEIGHT,
+)
+"""Kinds of compute, by phase: looking up an enumeration's value takes longer than all else of a small message."""
+
 _TRANSFERS = (
     (pb.ACTION_KIND_SEND_ACTIVATION, pb.ACTION_KIND_RECV_ACTIVATION),
     (pb.ACTION_KIND_SEND_GRADIENT, pb.ACTION_KIND_RECV_GRADIENT),
 )
-"""Kinds of transfers: of activations and of gradients; to send and to receive."""
+"""Kinds of transfers: of activations and of gradients; to send and to receive each."""
