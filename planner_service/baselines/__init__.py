@@ -1,6 +1,8 @@
-"""The schedules that users have today, on the same stage tasks as ours."""
+"""The schedules that users have today, on the same job, batch, costs and memory as ours."""
 
+from planner_service.baselines.baseline import Baseline
 from planner_service.baselines.latency_balanced import latency_balanced_partition
 from planner_service.baselines.one_f_one_b import one_f_one_b
+from planner_service.baselines.registry import BASELINES
 
-__all__ = ["latency_balanced_partition", "one_f_one_b"]
+__all__ = ["BASELINES", "Baseline", "latency_balanced_partition", "one_f_one_b"]

@@ -1,17 +1,27 @@
-"""The usual partition: all layers of all modules in one chain, cut into one stage a rank, of about equal latency."""
+"""The usual partition: all layers of all modules in one chain, cut into stages of about equal latency."""
 
 from __future__ import annotations
 
-from itertools import accumulate
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dip.job import Job
-from dip.partition import batch_load, layer_times_us, typical_load
-from dip.planner.v1 import planner_pb2 as pb
 from dip.validation import validate_batch, validate_job_spec
 
+from planner_service.baselines.chain import chain_bytes, chain_times_us, cut_chain, place_stages
+from planner_service.baselines.drafts import Candidate
+from planner_service.baselines.order_table import table_orders
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+
+    from dip.planner.v1 import planner_pb2 as pb
+
+    from planner_service.baselines.chain import Stages
+    from planner_service.baselines.order_table import TableMaker
+
+BYTES_SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""What static bytes count for beside latency, in the cuts that are tried where memory is limited."""
 
 
 def latency_balanced_partition(spec: pb.JobSpec, batch: pb.Batch | None = None) -> pb.Partition:
@@ -40,57 +50,48 @@ def latency_balanced_partition(spec: pb.JobSpec, batch: pb.Batch | None = None) 
     if batch is not None:
         validate_batch(spec, batch)
     job = Job.from_spec(spec)
-    times: list[float] = []
-    owners: list[int] = []
-    for module in job.modules:
-        load = typical_load(module) if batch is None else batch_load(module, batch)
-        of_module = layer_times_us(module, load)
-        times += of_module
-        owners += [module.index] * len(of_module)
-    made = pb.Partition()
-    placed = [0] * len(job.modules)
-    counts = [0] * len(job.modules)
-    first = 0
-    for rank, end in enumerate(cut_chain(times, job.speed)):
-        for module in job.modules:
-            held = owners[first:end].count(module.index)
-            if held:
-                chunk = made.chunks.add(module=module.name, index=counts[module.index], rank=rank, num_layers=held)
-                chunk.first_layer = placed[module.index]
-                placed[module.index] += held
-                counts[module.index] += 1
-        first = end
-    return made
+    return latency_balanced_stages(job, batch, range(job.ranks)).partition
 
 
-def cut_chain(times: Sequence[float], speeds: Sequence[float]) -> list[int]:
-    """Cut a chain into contiguous stages so that the longest is as short as can be.
-
-    With ``best[r][n]`` the longest of the stages 0..r over the first n layers,
-    ``best[r][n] = min over m <= n of max(best[r-1][m], sum(times[m:n]) / speeds[r])``.
+def latency_balanced_stages(
+    job: Job, batch: pb.Batch | None, placement: Sequence[int], bytes_share: float = 0.0
+) -> Stages:
+    """Cut the chain into stages of about equal latency, or, as memory asks for, of about equal bytes.
 
     Parameters
     ----------
-    times
-        Of each layer, on a rank of speed 1.
-    speeds
-        Of each rank.
-
-    Returns
-    -------
-    list of int
-        For each rank, the end of its stage; the last is ``len(times)``.
+    job, batch
+        What is trained, on what.
+    placement
+        Rank of each stage.
+    bytes_share
+        What a layer's share of the static bytes counts for, from 0 to 1; its share of the time counts for the rest.
     """
-    total = [0.0, *accumulate(times)]
-    best = [value / speeds[0] for value in total]
-    cuts: list[list[int]] = []
-    for speed in speeds[1:]:
-        longest = [
-            min((max(best[m], (total[n] - total[m]) / speed), -m) for m in range(n + 1)) for n in range(len(total))
-        ]
-        best, cut = [value for value, _ in longest], [-m for _, m in longest]
-        cuts.append(cut)
-    ends = [len(times)]
-    for cut in reversed(cuts):
-        ends.append(cut[ends[-1]])
-    return ends[::-1]
+    times, sizes = chain_times_us(job, batch), chain_bytes(job)
+    time_unit = (1 - bytes_share) / (sum(times) or 1.0)
+    bytes_unit = bytes_share / (sum(sizes) or 1)
+    room = [limit / max(job.memory_bytes) if limit else 1.0 for limit in job.memory_bytes]
+    loads = [
+        [t * time_unit / job.speed[r] + b * bytes_unit / room[r] for t, b in zip(times, sizes, strict=True)]
+        for r in placement
+    ]
+    return place_stages(job, cut_chain(loads), placement)
+
+
+def latency_balanced(spec: pb.JobSpec, batch: pb.Batch, make_tables: Sequence[TableMaker]) -> Iterator[Candidate]:
+    """Candidates on the latency-balanced chain in the order of a table; several cuts where memory is limited.
+
+    Parameters
+    ----------
+    spec, batch
+        What is trained, on what.
+    make_tables
+        Orders to try, all with the same placement.
+    """
+    job = Job.from_spec(spec)
+    placement = make_tables[0](job.ranks, max(1, len(batch.microbatches))).placement
+    for share in BYTES_SHARES if any(job.memory_bytes) else BYTES_SHARES[:1]:
+        stages = latency_balanced_stages(job, batch, placement, share)
+        for make_table in make_tables:
+            order = partial(table_orders, stage_of=stages.stage_of, make_table=make_table)
+            yield Candidate(partition=stages.partition, order=order)
