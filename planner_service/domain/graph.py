@@ -12,7 +12,7 @@ import numpy as np
 from dip.fallback import leanest_ways
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from dip.memory import Way
     from dip.work import Work
@@ -29,12 +29,16 @@ class TaskGraph(NamedTuple):
     rank, group
         [n] Rank and group (sub-microbatches that depend on each other) of each cell.
     duration
-        [3n] Microseconds of each task when all layers store; 0 where there is none.
+        [3n] Microseconds of each task when all layers store; 0 where there is none. A cell has a weight half where
+        its backward may be split.
+    whole
+        [n] Microseconds of each backward that is not split.
     kept
-        [n] Bytes that each cell then holds from its forward to the end of its backward; 0 where it has none.
-    lean_duration, lean_kept
-        The same when all layers that can save memory do. A lean cell's backward is never split: recomputed layers
-        hold everything again between the halves.
+        [n] Bytes that each cell holds from its forward to the end of its backward, or to the start of its input half.
+    between
+        [n] Bytes that it holds from the start of its input half to the end of its weight half.
+    lean_duration, lean_whole, lean_kept, lean_between
+        The same when all layers that can save memory do.
     first, consumer, hop
         Edges by producer: those of cell ``c`` are ``first[c] : first[c + 1]`` ([n + 1]); each leads to the cell
         ``consumer`` and takes ``hop`` microseconds.
@@ -45,7 +49,8 @@ class TaskGraph(NamedTuple):
     has_backward
         [n] Whether a cell has a backward.
     need
-        [groups, ranks] Bytes of a group's cells on each rank when all are lean: what it needs at least.
+        [groups, ranks] Bytes of a group's cells on each rank when all are lean and no backward is split: what it
+        needs at least.
     room
         [ranks] Bytes that activations may take; -1: no limit.
     """
@@ -53,9 +58,13 @@ class TaskGraph(NamedTuple):
     rank: Ints
     group: Ints
     duration: Ints
+    whole: Ints
     kept: Ints
+    between: Ints
     lean_duration: Ints
+    lean_whole: Ints
     lean_kept: Ints
+    lean_between: Ints
     first: Ints
     consumer: Ints
     hop: Ints
@@ -79,6 +88,15 @@ class TaskGraph(NamedTuple):
         return len(self.room)
 
 
+class _Costs(NamedTuple):
+    """What cells take and keep in one choice of ways: the arrays of the same names in a graph."""
+
+    duration: Ints
+    whole: Ints
+    kept: Ints
+    between: Ints
+
+
 def task_graph(work: Work, *, split: bool = False) -> TaskGraph:
     """Arrays of a batch's stage tasks, with the choice between storing and being lean left to the scheduler.
 
@@ -87,15 +105,17 @@ def task_graph(work: Work, *, split: bool = False) -> TaskGraph:
     work
         The stage tasks.
     split
-        Whether the backward of a cell that stores runs in two halves.
+        Whether the scheduler may run backwards in two halves.
     """
     n, job = work.num_cells, work.job
     rank = np.array([chunk.rank for chunk in work.cell_chunk], dtype=np.int64)
     group = np.array(work.groups, dtype=np.int64)[np.array(work.cell_part, dtype=np.int64)]
-    back = np.array([work.has_backward(cell) for cell in range(n)], dtype=np.bool_)
-    duration, kept = _costs(work, [()] * n, np.full(n, split))
+    trains = np.array([module.trains and not work.forward_only for module in job.modules], dtype=np.bool_)
+    back = trains[np.array([chunk.module for chunk in work.cell_chunk], dtype=np.int64)]
+    halves = back & split
+    store = _costs(work, [()] * n, halves)
     limited = any(job.memory_bytes) and not work.forward_only
-    lean = _costs(work, leanest_ways(work), np.zeros(n, dtype=np.bool_)) if limited else (duration, kept)
+    lean = _costs(work, leanest_ways(work), halves) if limited else store
     edges = work.edges
     producer = np.array([edge.producer for edge in edges], dtype=np.int64)
     consumer = np.array([edge.consumer for edge in edges], dtype=np.int64)
@@ -105,15 +125,19 @@ def task_graph(work: Work, *, split: bool = False) -> TaskGraph:
     back_first, by_consumer = _rows(consumer[returns], n)
     by_consumer = returns[by_consumer]
     need = np.zeros((int(group.max(initial=-1)) + 1, job.ranks), dtype=np.int64)
-    np.add.at(need, (group, rank), lean[1])
+    np.add.at(need, (group, rank), lean.kept)
     room = [limit - held if limit else -1 for limit, held in zip(job.memory_bytes, work.static_bytes, strict=True)]
     return TaskGraph(
         rank=rank,
         group=group,
-        duration=duration,
-        kept=kept,
-        lean_duration=lean[0],
-        lean_kept=lean[1],
+        duration=store.duration,
+        whole=store.whole,
+        kept=store.kept,
+        between=store.between,
+        lean_duration=lean.duration,
+        lean_whole=lean.whole,
+        lean_kept=lean.kept,
+        lean_between=lean.between,
         first=first,
         consumer=consumer[by_producer],
         hop=hop[by_producer],
@@ -140,29 +164,41 @@ def fixed_graph(work: Work, graph: TaskGraph, ways: Sequence[Way], halves: NDArr
     halves
         [n] Which backwards are split.
     """
-    duration, kept = _costs(work, ways, halves)
+    fixed = _costs(work, ways, halves & graph.has_backward)
     need = np.zeros_like(graph.need)
-    np.add.at(need, (graph.group, graph.rank), kept)
-    return graph._replace(duration=duration, kept=kept, lean_duration=duration, lean_kept=kept, need=need)
+    np.add.at(need, (graph.group, graph.rank), fixed.kept)
+    return graph._replace(
+        duration=fixed.duration,
+        whole=fixed.whole,
+        kept=fixed.kept,
+        between=fixed.between,
+        lean_duration=fixed.duration,
+        lean_whole=fixed.whole,
+        lean_kept=fixed.kept,
+        lean_between=fixed.between,
+        need=need,
+    )
 
 
-def _costs(work: Work, ways: Sequence[Way], halves: NDArray[np.bool_]) -> tuple[Ints, Ints]:
-    """Durations [3n] and bytes held [n], those between the halves of a split backward included."""
-    n = work.num_cells
-    duration = np.zeros(3 * n, dtype=np.int64)
-    kept = np.zeros(n, dtype=np.int64)
-    for cell in range(n):
-        cost = work.cost(cell, ways[cell])
-        duration[cell] = cost.forward_us
-        if not work.has_backward(cell):
-            continue
-        if halves[cell] and cost.backward_weight_us:
-            duration[n + cell], duration[2 * n + cell] = cost.backward_input_us, cost.backward_weight_us
-            kept[cell] = max(cost.kept_bytes, cost.split_kept_bytes)
-        else:
-            duration[n + cell] = cost.backward_us
-            kept[cell] = cost.kept_bytes
-    return duration, kept
+def _costs(work: Work, ways: Iterable[Way], halves: NDArray[np.bool_]) -> _Costs:
+    """Costs of all cells, each looked up once for its kind and way."""
+    known: dict[tuple[int, Way], int] = {}
+    rows: list[tuple[int, int, int, int, int, int]] = []
+    row_of: list[int] = []
+    for cell, key in enumerate(zip(work.cell_kind, ways, strict=True)):
+        row = known.get(key)
+        if row is None:
+            row = known[key] = len(rows)
+            cost = work.cost(cell, key[1])
+            backward = (cost.backward_us, cost.backward_input_us, cost.backward_weight_us)
+            kept = (cost.kept_bytes, cost.split_kept_bytes)
+            rows.append((cost.forward_us, *((*backward, *kept) if work.has_backward(cell) else (0,) * 5)))
+        row_of.append(row)
+    table = np.array(rows, dtype=np.int64).reshape(-1, 6)[np.array(row_of, dtype=np.int64)]
+    forward, whole, given, weight, kept_bytes, between = np.ascontiguousarray(table.T)
+    splits = halves & (weight > 0)
+    duration = np.concatenate([forward, np.where(splits, given, whole), np.where(splits, weight, 0)])
+    return _Costs(duration, whole, kept_bytes, np.where(splits, between, kept_bytes))
 
 
 def _rows(keys: Ints, n: int) -> tuple[Ints, Ints]:

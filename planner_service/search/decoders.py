@@ -1,10 +1,10 @@
 """Compiled list scheduling: from a priority for each task to a schedule that cannot deadlock on memory.
 
 The rank that can start something first goes next (as in the paper's interleaving); among what it can start by then it
-takes the task of the lowest priority value. Memory is admitted by groups, as in :mod:`dip.listing`: on every rank, what
-a group needs in all plus what later groups hold stays within the limit, so the oldest unfinished group can always run
-to its end. A cell whose layers cannot all store without taking room that is promised or held in reserve is run lean.
-Weight halves run when nothing else can start.
+takes the task of the lowest priority value, or forwards and backwards in turn. What memory allows is kept by
+:mod:`planner_service.search.admission`. A forward whose layers cannot all store without taking room that is promised
+or held in reserve runs lean; a backward is split wherever the job allows it and the memory held between its halves is
+there. Weight halves, which nothing waits for, run when nothing else can start.
 """
 
 from __future__ import annotations
@@ -12,7 +12,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numba import njit
+
+from planner_service.search.admission import (
+    LEAN,
+    REFUSED,
+    Memory,
+    begin_forward,
+    change,
+    finish,
+    forward_way,
+    may_grow,
+    new_memory,
+)
+from planner_service.search.compiling import bare_kernel, inlined, kernel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -54,7 +66,7 @@ class Decoded(NamedTuple):
     Parameters
     ----------
     start
-        [3n] Start of each task; -1 where there is none.
+        [3n] Start of each task; -1 where there is none. A backward whose weight half has no start is whole.
     makespan_us
         End of the last task; NEVER if the decoder got stuck.
     lean
@@ -66,34 +78,45 @@ class Decoded(NamedTuple):
     lean: NDArray[np.bool_]
 
 
-REFUSED, STORE, LEAN = 0, 1, 2
-"""What memory allows a forward: nothing now, to store, or to run lean."""
+class _State(NamedTuple):
+    """What is known while a schedule is made. A rank has 2 queues: its forwards (0) and its backwards (1).
+
+    Parameters
+    ----------
+    start, lean
+        As in the result.
+    ready, missing
+        [2n] When the inputs known so far are there, and how many are not known yet.
+    queue, first, queued
+        Tasks with all inputs known, the next to go last: those of queue q of rank r are
+        ``queue[first[q, r] : first[q, r] + queued[q, r]]``.
+    weights, first_weight, last_weight
+        Cells of each rank whose weight half waits: ``weights[first_weight[r] : last_weight[r]]``.
+    free, soonest
+        [ranks] End of the last task, and when the next can start.
+    last
+        [ranks] Queue that the last task came from.
+    memory
+        Who may hold what.
+    """
+
+    start: Ints
+    lean: NDArray[np.bool_]
+    ready: Ints
+    missing: Ints
+    queue: Ints
+    first: Ints
+    queued: Ints
+    weights: Ints
+    first_weight: Ints
+    last_weight: Ints
+    free: Ints
+    soonest: Ints
+    last: Ints
+    memory: Memory
 
 
-@njit(cache=True)
-def _admits(graph: TaskGraph, guide: Guide, held: Ints, need: Ints, oldest: int, newest: int, cell: int) -> int:
-    """What a forward may do so that no group, its own and earlier ones, loses the room that it still needs."""
-    rank = graph.rank[cell]
-    room = graph.room[rank]
-    least = graph.lean_kept[cell]
-    if room < 0 or not graph.has_backward[cell]:
-        return STORE
-    mine = guide.position[graph.group[cell]]
-    later = 0
-    for p in range(mine + 1, newest + 1):
-        later += held[p, rank]
-    worst = need[mine, rank] - least + later
-    later += held[mine, rank]
-    for p in range(mine - 1, oldest - 1, -1):
-        worst = max(worst, need[p, rank] + later)
-        later += held[p, rank]
-    if worst + least > room:
-        return REFUSED
-    size = graph.kept[cell]
-    return STORE if worst + size <= room and later + size <= room * (1.0 - guide.reserve) else LEAN
-
-
-@njit(cache=True)
+@kernel
 def decode(graph: TaskGraph, guide: Guide) -> Decoded:
     """Schedule every task.
 
@@ -104,151 +127,208 @@ def decode(graph: TaskGraph, guide: Guide) -> Decoded:
     guide
         Priorities and rules.
     """
-    n = graph.rank.shape[0]
+    state = _new_state(graph, guide)
+    makespan = _fill(graph, guide, state)
+    return Decoded(state.start, makespan, state.lean)
+
+
+@bare_kernel
+def _fill(graph: TaskGraph, guide: Guide, state: _State) -> int:
+    """Run all tasks; returns the end of the last one, NEVER if some cannot run."""
     ranks = graph.room.shape[0]
-    groups = graph.need.shape[0]
-    position = guide.position
-    start = np.full(3 * n, -1, dtype=np.int64)
-    lean = np.zeros(n, dtype=np.bool_)
-    size = np.zeros(n, dtype=np.int64)
-    ready = np.zeros(2 * n, dtype=np.int64)
-    missing = np.empty(2 * n, dtype=np.int64)
-    missing[:n] = graph.inputs
-    missing[n:] = graph.gradients + 1
-    need = np.empty((groups, ranks), dtype=np.int64)
-    for g in range(groups):
-        need[position[g]] = graph.need[g]
-    held = np.zeros((groups, ranks), dtype=np.int64)
-    # Backwards that each group still has to end: its bytes cannot tell, lean layers may keep none.
-    unfinished = np.zeros(groups, dtype=np.int64)
-    for c in range(n):
-        unfinished[position[graph.group[c]]] += graph.has_backward[c]
-    oldest, newest = 0, 0
-    per_rank = np.zeros(ranks, dtype=np.int64)
-    for c in range(n):
-        per_rank[graph.rank[c]] += 1
-    offset = np.zeros(ranks + 1, dtype=np.int64)
-    for r in range(ranks):
-        offset[r + 1] = offset[r] + 2 * per_rank[r]
-    # Tasks of each rank that wait to start, and weight halves that may run at any time.
-    waiting = np.empty(2 * n, dtype=np.int64)
-    num_waiting = np.zeros(ranks, dtype=np.int64)
-    weights = np.empty(2 * n, dtype=np.int64)
-    first_weight = np.zeros(ranks, dtype=np.int64)
-    num_weights = np.zeros(ranks, dtype=np.int64)
-    free = np.zeros(ranks, dtype=np.int64)
-    last_forward = np.zeros(ranks, dtype=np.bool_)
-    soonest = np.full(ranks, NEVER, dtype=np.int64)
-    for c in range(n):
-        if missing[c] == 0:
-            r = graph.rank[c]
-            waiting[offset[r] + num_waiting[r]] = c
-            num_waiting[r] += 1
-            soonest[r] = 0
-    makespan = 0
-    unscheduled = n
-    for c in range(n):
-        unscheduled += graph.has_backward[c]
+    makespan, left = 0, graph.rank.shape[0]
+    for c in range(graph.rank.shape[0]):
+        left += graph.has_backward[c]
+        if state.missing[c] == 0:
+            _enqueue(guide, state, 0, graph.rank[c], c)
+            state.soonest[graph.rank[c]] = 0
     while True:
         r = 0
         for other in range(1, ranks):
-            if soonest[other] < soonest[r]:
+            if state.soonest[other] < state.soonest[r]:
                 r = other
-        now = soonest[r]
-        if now >= NEVER:
-            break
-        chosen, slot = -1, -1
-        chosen_turn = chosen_lean = False
-        for i in range(offset[r], offset[r] + num_waiting[r]):
-            task = waiting[i]
-            if ready[task] > now:
-                continue
-            turn = guide.rule == ALTERNATE and ((task < n) != last_forward[r])
-            if chosen >= 0:
-                if chosen_turn and not turn:
-                    continue
-                if chosen_turn == turn and guide.priority[task] >= guide.priority[chosen]:
-                    continue
-            if task < n:
-                allowed = _admits(graph, guide, held, need, oldest, newest, task)
-                if allowed == REFUSED:
-                    continue
-                chosen_lean = allowed == LEAN
-            chosen, slot, chosen_turn = task, i, turn
-        begin = free[r]
-        if chosen >= 0:
-            begin = max(now, ready[chosen])
-        if num_weights[r] > first_weight[r] and (chosen < 0 or begin > free[r]):
-            cell = weights[offset[r] + first_weight[r]]
-            first_weight[r] += 1
-            task = 2 * n + cell
-            start[task] = free[r]
-            end = free[r] + graph.duration[task]
-            p = position[graph.group[cell]]
-            held[p, r] -= size[cell]
-            need[p, r] -= size[cell]
-            unfinished[p] -= 1
+        if state.soonest[r] == NEVER:
+            return makespan if left == 0 else NEVER
+        task = _pick(graph, guide, state, r)
+        if task < 0:
+            end = _run_weight(graph, guide, state, r)
         else:
-            unscheduled -= 1
-            num_waiting[r] -= 1
-            waiting[slot] = waiting[offset[r] + num_waiting[r]]
-            start[chosen] = begin
-            cell = chosen if chosen < n else chosen - n
-            if chosen < n and chosen_lean:
-                lean[cell] = True
-            end = begin + (graph.lean_duration[chosen] if lean[cell] else graph.duration[chosen])
-            p = position[graph.group[cell]]
-            if chosen < n:
-                last_forward[r] = True
-                if graph.has_backward[cell]:
-                    size[cell] = graph.lean_kept[cell] if lean[cell] else graph.kept[cell]
-                    held[p, r] += size[cell]
-                    need[p, r] += size[cell] - graph.lean_kept[cell]
-                    newest = max(newest, p)
-                    missing[n + cell] -= 1
-                    ready[n + cell] = max(ready[n + cell], end)
-                    if missing[n + cell] == 0:
-                        waiting[offset[r] + num_waiting[r]] = n + cell
-                        num_waiting[r] += 1
-                for i in range(graph.first[cell], graph.first[cell + 1]):
-                    later = graph.consumer[i]
-                    ready[later] = max(ready[later], end + graph.hop[i])
-                    missing[later] -= 1
-                    if missing[later] == 0:
-                        other = graph.rank[later]
-                        waiting[offset[other] + num_waiting[other]] = later
-                        num_waiting[other] += 1
-                        if other != r and _admits(graph, guide, held, need, oldest, newest, later) != REFUSED:
-                            soonest[other] = min(soonest[other], max(free[other], ready[later]))
-            else:
-                last_forward[r] = False
-                if graph.duration[2 * n + cell] > 0 and not lean[cell]:
-                    weights[offset[r] + num_weights[r]] = cell
-                    num_weights[r] += 1
-                else:
-                    held[p, r] -= size[cell]
-                    need[p, r] -= size[cell]
-                    unfinished[p] -= 1
-                for i in range(graph.back_first[cell], graph.back_first[cell + 1]):
-                    later = n + graph.producer[i]
-                    ready[later] = max(ready[later], end + graph.back_hop[i])
-                    missing[later] -= 1
-                    if missing[later] == 0:
-                        other = graph.rank[later - n]
-                        waiting[offset[other] + num_waiting[other]] = later
-                        num_waiting[other] += 1
-                        if other != r:
-                            soonest[other] = min(soonest[other], max(free[other], ready[later]))
-        free[r] = end
+            end = _run(graph, guide, state, r, task)
+            left -= 1
+        state.free[r] = end
         makespan = max(makespan, end)
-        while oldest < groups and unfinished[oldest] == 0:
-            oldest += 1
-        soonest[r] = free[r] if num_weights[r] > first_weight[r] else NEVER
-        for i in range(offset[r], offset[r] + num_waiting[r]):
-            task = waiting[i]
-            when = max(free[r], ready[task])
-            if when < soonest[r] and (task >= n or _admits(graph, guide, held, need, oldest, newest, task) != REFUSED):
-                soonest[r] = when
-                if when == free[r]:
-                    break
-    return Decoded(start, makespan if unscheduled == 0 else NEVER, lean)
+        state.soonest[r] = _soonest(graph, guide, state, r)
+
+
+@kernel
+def _new_state(graph: TaskGraph, guide: Guide) -> _State:
+    """Nothing run yet; forwards that wait for nothing queued."""
+    n, ranks = graph.rank.shape[0], graph.room.shape[0]
+    missing = np.empty(2 * n, dtype=np.int64)
+    first = np.zeros((2, ranks), dtype=np.int64)
+    for c in range(n):
+        missing[c] = graph.inputs[c]
+        missing[n + c] = graph.gradients[c] + 1
+        first[0, graph.rank[c]] += 1
+    total = 0
+    for r in range(ranks):
+        cells = first[0, r]
+        first[0, r], first[1, r] = total, n + total
+        total += cells
+    return _State(
+        np.full(3 * n, -1, dtype=np.int64),
+        np.zeros(n, dtype=np.bool_),
+        np.zeros(2 * n, dtype=np.int64),
+        missing,
+        np.empty(2 * n, dtype=np.int64),
+        first,
+        np.zeros((2, ranks), dtype=np.int64),
+        np.empty(n, dtype=np.int64),
+        first[0].copy(),
+        first[0].copy(),
+        np.zeros(ranks, dtype=np.int64),
+        np.full(ranks, NEVER, dtype=np.int64),
+        np.ones(ranks, dtype=np.int64),
+        new_memory(graph, guide.position),
+    )
+
+
+@inlined
+def _enqueue(guide: Guide, state: _State, q: int, r: int, task: int) -> None:
+    """Put a task in its place in its queue."""
+    low = state.first[q, r]
+    i = low + state.queued[q, r]
+    priority = guide.priority[task]
+    while i > low and guide.priority[state.queue[i - 1]] <= priority:
+        state.queue[i] = state.queue[i - 1]
+        i -= 1
+    state.queue[i] = task
+    state.queued[q, r] += 1
+
+
+@inlined
+def _next(graph: TaskGraph, guide: Guide, state: _State, q: int, r: int, now: int) -> int:
+    """Place of the first task in a queue that can start by ``now``; -1 if there is none."""
+    for i in range(state.first[q, r] + state.queued[q, r] - 1, state.first[q, r] - 1, -1):
+        task = state.queue[i]
+        if state.ready[task] > now:
+            continue
+        if q == 1 or forward_way(graph, guide.position, state.memory, task, guide.reserve) != REFUSED:
+            return i
+    return -1
+
+
+@inlined
+def _pick(graph: TaskGraph, guide: Guide, state: _State, r: int) -> int:
+    """Take the task that a rank starts next out of its queue; -1: nothing but a weight half can start by then."""
+    now = state.soonest[r]
+    q = 1 - state.last[r] if guide.rule == ALTERNATE else 0
+    place = _next(graph, guide, state, q, r, now)
+    if place < 0 or guide.rule == UNIFIED:
+        other = _next(graph, guide, state, 1 - q, r, now)
+        if place < 0 or (other >= 0 and guide.priority[state.queue[other]] < guide.priority[state.queue[place]]):
+            q, place = 1 - q, other
+    if place < 0:
+        return -1
+    task = state.queue[place]
+    state.queued[q, r] -= 1
+    for i in range(place, state.first[q, r] + state.queued[q, r]):
+        state.queue[i] = state.queue[i + 1]
+    return int(task)
+
+
+@inlined
+def _run(graph: TaskGraph, guide: Guide, state: _State, r: int, task: int) -> int:
+    """Run a forward or a backward; returns its end."""
+    n = graph.rank.shape[0]
+    begin = max(state.free[r], state.ready[task])
+    state.start[task] = begin
+    if task < n:
+        state.last[r] = 0
+        return _run_forward(graph, guide, state, task, begin)
+    state.last[r] = 1
+    return _run_backward(graph, guide, state, task - n, begin)
+
+
+@inlined
+def _run_forward(graph: TaskGraph, guide: Guide, state: _State, cell: int, begin: int) -> int:
+    n = graph.rank.shape[0]
+    way = forward_way(graph, guide.position, state.memory, cell, guide.reserve)
+    state.lean[cell] = way == LEAN
+    end = begin + (graph.lean_duration[cell] if state.lean[cell] else graph.duration[cell])
+    if graph.has_backward[cell]:
+        begin_forward(graph, guide.position, state.memory, cell, state.lean[cell])
+        _arrive(graph, guide, state, n + cell, end)
+    for i in range(graph.first[cell], graph.first[cell + 1]):
+        _arrive(graph, guide, state, graph.consumer[i], end + graph.hop[i])
+    return int(end)
+
+
+@inlined
+def _run_backward(graph: TaskGraph, guide: Guide, state: _State, cell: int, begin: int) -> int:
+    n, r = graph.rank.shape[0], graph.rank[cell]
+    lean = state.lean[cell]
+    kept = graph.lean_kept[cell] if lean else graph.kept[cell]
+    duration = graph.lean_duration if lean else graph.duration
+    more = (graph.lean_between[cell] if lean else graph.between[cell]) - kept
+    if duration[2 * n + cell] > 0 and (more <= 0 or may_grow(graph, guide.position, state.memory, cell, more)):
+        change(graph, guide.position, state.memory, cell, more)
+        state.weights[state.last_weight[r]] = cell
+        state.last_weight[r] += 1
+        end = begin + duration[n + cell]
+    else:
+        finish(graph, guide.position, state.memory, cell, kept)
+        end = begin + (graph.lean_whole[cell] if lean else graph.whole[cell])
+    for i in range(graph.back_first[cell], graph.back_first[cell + 1]):
+        _arrive(graph, guide, state, n + graph.producer[i], end + graph.back_hop[i])
+    return int(end)
+
+
+@inlined
+def _run_weight(graph: TaskGraph, guide: Guide, state: _State, r: int) -> int:
+    """Run the weight half that waits longest; returns its end."""
+    n = graph.rank.shape[0]
+    cell = state.weights[state.first_weight[r]]
+    state.first_weight[r] += 1
+    state.start[2 * n + cell] = state.free[r]
+    lean = state.lean[cell]
+    finish(graph, guide.position, state.memory, cell, graph.lean_between[cell] if lean else graph.between[cell])
+    return int(state.free[r] + (graph.lean_duration if lean else graph.duration)[2 * n + cell])
+
+
+@inlined
+def _arrive(graph: TaskGraph, guide: Guide, state: _State, task: int, when: int) -> None:
+    """Give a task one more of its inputs."""
+    state.ready[task] = max(state.ready[task], when)
+    state.missing[task] -= 1
+    if state.missing[task] > 0:
+        return
+    n = graph.rank.shape[0]
+    q, cell = (0, task) if task < n else (1, task - n)
+    r = graph.rank[cell]
+    _enqueue(guide, state, q, r, task)
+    start = max(state.free[r], state.ready[task])
+    if start < state.soonest[r] and (
+        q == 1 or forward_way(graph, guide.position, state.memory, cell, guide.reserve) != REFUSED
+    ):
+        state.soonest[r] = start
+
+
+@inlined
+def _soonest(graph: TaskGraph, guide: Guide, state: _State, r: int) -> int:
+    """When a rank can start its next task; NEVER while it waits for inputs or memory."""
+    free = int(state.free[r])
+    if state.last_weight[r] > state.first_weight[r]:
+        return free
+    soonest = NEVER
+    for q in (1, 0):
+        for i in range(state.first[q, r] + state.queued[q, r] - 1, state.first[q, r] - 1, -1):
+            task = state.queue[i]
+            when = max(free, int(state.ready[task]))
+            if when >= soonest:
+                continue
+            if q == 1 or forward_way(graph, guide.position, state.memory, task, guide.reserve) != REFUSED:
+                soonest = when
+                if when == free:
+                    return free
+    return soonest

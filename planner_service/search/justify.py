@@ -27,7 +27,12 @@ def mirror(graph: TaskGraph) -> TaskGraph:
     """Return the graph whose schedules are those of ``graph`` run backwards in time."""
     n = graph.num_cells
     exchanged = np.concatenate([np.arange(n, 2 * n), np.arange(n), np.arange(2 * n, 3 * n)])
-    return graph._replace(duration=graph.duration[exchanged], lean_duration=graph.lean_duration[exchanged])
+    return graph._replace(
+        duration=graph.duration[exchanged],
+        whole=graph.duration[:n],
+        lean_duration=graph.lean_duration[exchanged],
+        lean_whole=graph.lean_duration[:n],
+    )
 
 
 def ends_of(graph: TaskGraph, found: Decoded) -> Ints:

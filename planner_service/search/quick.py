@@ -104,5 +104,5 @@ def is_limited(graph: TaskGraph) -> bool:
 def sum_by_rank(graph: TaskGraph) -> Ints:
     """Bytes that each rank would hold if all cells stored at once."""
     wanted = np.zeros(graph.num_ranks, dtype=np.int64)
-    np.add.at(wanted, graph.rank, graph.kept)
+    np.add.at(wanted, graph.rank, np.maximum(graph.kept, graph.between))
     return wanted

@@ -31,10 +31,12 @@ def test_arrays_hold_what_the_work_says(instance: Instance, split: bool) -> None
         elif split and not work.module_of(c).frozen:
             halves = graph.duration[n + c], graph.duration[2 * n + c]
             assert halves == (cost.backward_input_us, cost.backward_weight_us)
-            assert graph.kept[c] == max(cost.kept_bytes, cost.split_kept_bytes)
+            assert graph.whole[c] == cost.backward_us
+            assert (graph.kept[c], graph.between[c]) == (cost.kept_bytes, cost.split_kept_bytes)
         else:
             assert (graph.duration[n + c], graph.duration[2 * n + c]) == (cost.backward_us, 0)
-            assert graph.kept[c] == cost.kept_bytes
+            assert graph.whole[c] == cost.backward_us
+            assert graph.kept[c] == graph.between[c] == cost.kept_bytes
 
 
 @SLOW

@@ -17,7 +17,7 @@ SLOW = settings(max_examples=25, deadline=None, suppress_health_check=list(Healt
 @SLOW
 @given(instances())
 def test_the_mirror_of_a_mirror_is_the_graph(instance: Instance) -> None:
-    graph = instance.graph()
+    graph = task_graph(instance.work)
     twice = mirror(mirror(graph))
     assert all(np.array_equal(mine, theirs) for mine, theirs in zip(graph, twice, strict=True))
 
