@@ -60,6 +60,8 @@ class Program:
         Rank and action by number of the transfer.
     ways
         For each cell, how its layers run.
+    local_needs, remote_needs
+        For each task the tasks of its own rank, and the transfers, that it waits for.
     """
 
     work: Work

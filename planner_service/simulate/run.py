@@ -103,20 +103,26 @@ class _Machine:
         awake = deque(range(len(self.clock)))
         while awake:
             awake.extend(self._advance(awake.popleft()))
-        for rank, steps in enumerate(self.program.steps):
-            if self.position[rank] < len(steps):
-                step = steps[self.position[rank]]
-                raise WaitsForItselfError(self._why(rank, step.number), rank=rank, action=step.action)
+        stuck = [self._stuck(rank) for rank, steps in enumerate(self.program.steps) if self.position[rank] < len(steps)]
+        if stuck:
+            # ranks that wait for others may do so for one that waits for itself: that one is to blame
+            raise min(stuck, key=lambda one: one[0])[1]
 
-    def _why(self, rank: int, task: int) -> str:
+    def _stuck(self, rank: int) -> tuple[bool, WaitsForItselfError]:
+        """Whether a rank that goes no further waits for another, and what it waits for."""
+        _, task, action = self.program.steps[rank][self.position[rank]]
         unmet = [earlier for earlier in self.program.local_needs[task] if earlier not in self.end]
         if unmet:
-            return f"waits for action {self.program.tasks[unmet[0]].action}, which comes later"
+            why = f"waits for action {self.program.tasks[unmet[0]].action}, which comes later"
+            return False, WaitsForItselfError(why, rank=rank, action=action)
+        for transfer in self.program.remote_needs[task]:
+            if transfer not in self.posted:
+                why = f"waits for what action {self.program.receives[transfer].action} receives, which comes later"
+                return False, WaitsForItselfError(why, rank=rank, action=action)
         transfer = next(t for t in self.program.remote_needs[task] if t not in self.arrival)
-        send, receive = self.program.sends[transfer], self.program.receives[transfer]
-        if transfer not in self.posted:
-            return f"waits for the transfer that action {receive.action} receives, which comes later"
-        return f"waits for action {send.action} of rank {send.rank}, which waits for this rank"
+        send = self.program.sends[transfer]
+        why = f"waits for action {send.action} of rank {send.rank}, which is never reached"
+        return True, WaitsForItselfError(why, rank=rank, action=action)
 
     def _advance(self, rank: int) -> set[int]:
         """Run a rank up to the first task that waits; returns the ranks that got something."""
