@@ -1,16 +1,16 @@
 """List scheduling that cannot deadlock on memory, in plain Python: the order of the fixed fallback.
 
 Work is admitted by *groups*: sub-microbatches that depend on each other, normally a whole microbatch. Groups have a
-fixed order. The rule that keeps the order free of deadlock: on every rank, what a group needs in all plus what all
-later groups hold there never exceeds the limit. Then the oldest unfinished group can always run to its end.
+fixed order, and :mod:`dip.admission` says which of their forwards may start.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
-from dip.lowering import Phase, task_us
+from dip.admission import Admission
+from dip.lowering import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,45 +19,23 @@ if TYPE_CHECKING:
     from dip.memory import Way
     from dip.work import Work
 
+_Start = tuple[int, int, int, int]
+"""A task that may go next, the first of all the smallest: when, 1 for a forward, its group, its cell with a minus."""
+
 
 def group_needs(work: Work, ways: Sequence[Way]) -> list[list[int]]:
     """Bytes that each group's activations take on each rank when all are held at once: [group][rank]."""
     groups = work.groups
     needs = [[0] * work.job.ranks for _ in range(max(groups, default=-1) + 1)]
-    for cell, part in enumerate(work.cell_part):
-        if work.has_backward(cell):
-            needs[groups[part]][work.cell_chunk[cell].rank] += work.cost(cell, ways[cell]).kept_bytes
+    cells = zip(work.cell_part, work.cell_rank, _kept_bytes(work, ways), strict=True)
+    for part, rank, kept in cells:
+        needs[groups[part]][rank] += kept
     return needs
 
 
-class _Memory:
-    """Admission by the rule of this module; bytes that activations may take on each rank, None: no limit."""
-
-    def __init__(self, room: Sequence[int | None], needs: list[list[int]]) -> None:
-        self._room = room
-        self._needs = needs
-        self._held = [[0] * len(room) for _ in needs]
-        self._oldest = 0
-
-    def admits(self, group: int, rank: int, num_bytes: int) -> bool:
-        room = self._room[rank]
-        if room is None or not num_bytes:
-            return True
-        later = num_bytes + sum(held[rank] for held in self._held[group:])
-        for earlier in range(group - 1, self._oldest - 1, -1):
-            if self._needs[earlier][rank] + later > room:
-                return False
-            later += self._held[earlier][rank]
-        return True
-
-    def hold(self, group: int, rank: int, num_bytes: int) -> None:
-        self._held[group][rank] += num_bytes
-
-    def free(self, group: int, rank: int, num_bytes: int) -> None:
-        self._held[group][rank] -= num_bytes
-        self._needs[group][rank] -= num_bytes
-        while self._oldest < len(self._needs) and not any(self._needs[self._oldest]):
-            self._oldest += 1
+def _kept_bytes(work: Work, ways: Sequence[Way]) -> list[int]:
+    """Bytes that each cell keeps for its backward."""
+    return [cost.kept_bytes if trains else 0 for cost, trains in zip(work.costs(ways), work.cell_trains, strict=True)]
 
 
 def list_schedule(work: Work, ways: Sequence[Way]) -> list[list[Task]]:
@@ -81,85 +59,124 @@ def list_schedule(work: Work, ways: Sequence[Way]) -> list[list[Task]]:
     return _Lister(work, ways).run()
 
 
+class _Rank:
+    """One rank: until when it is busy, what it may run next, and what it ran.
+
+    A task is *waiting* as long as the rank is free before the task's inputs are there.
+
+    Parameters
+    ----------
+    admission
+        What memory lets start.
+    kept
+        Bytes that each cell keeps.
+    """
+
+    def __init__(self, admission: Admission, kept: Sequence[int]) -> None:
+        self.admission, self.kept = admission, kept
+        self.free = 0
+        self.waiting: list[_Start] = []
+        self.backwards: list[tuple[int, int]] = []
+        self.choice: _Start | None = None
+        self.order: list[Task] = []
+
+    def settle(self, until: int) -> None:
+        """End the wait of all tasks whose inputs are there by then."""
+        while self.waiting and self.waiting[0][0] <= until:
+            _, is_forward, group, place = heappop(self.waiting)
+            if is_forward:
+                self.admission.offer(group, -place, self.kept[-place])
+            else:
+                heappush(self.backwards, (group, place))
+
+    def choose(self) -> None:
+        """Choose what starts first of all that may start."""
+        self.settle(self.free)
+        if self.backwards:
+            self.choice = self.free, 0, *self.backwards[0]
+            return
+        found = self.admission.first()
+        if found:
+            self.choice = self.free, 1, found[0], -found[1]
+        elif self.waiting and self.may_start(self.waiting[0]):
+            self.choice = self.waiting[0]
+        else:
+            self.choice = next((start for start in sorted(self.waiting) if self.may_start(start)), None)
+
+    def may_start(self, start: _Start) -> bool:
+        """Whether memory lets a task start."""
+        _, is_forward, group, place = start
+        return not is_forward or self.admission.admits(group, self.kept[-place])
+
+
 class _Lister:
-    """State of one run of :func:`list_schedule`."""
+    """State of one run of :func:`list_schedule`; tasks are numbered as rows of :attr:`Work.successors`."""
 
     def __init__(self, work: Work, ways: Sequence[Way]) -> None:
-        self.work, self.ways = work, ways
-        self.groups = work.groups
-        static, job = work.static_bytes, work.job
-        room = [job.memory_bytes[r] - static[r] if job.memory_bytes[r] else None for r in range(job.ranks)]
-        self.memory = _Memory(room, group_needs(work, ways))
-        self.ready: list[dict[Task, int]] = [{} for _ in range(job.ranks)]
-        self.free = [0] * job.ranks
-        self.orders: list[list[Task]] = [[] for _ in range(job.ranks)]
-        self.arrived: dict[Task, int] = defaultdict(int)
-        self.forward_succs: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        self.backward_succs: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        self.missing: dict[Task, int] = defaultdict(int)
-        for edge in work.edges:
-            self.forward_succs[edge.producer].append((edge.consumer, edge.hop_us))
-            self.missing[Phase.FORWARD, edge.consumer] += 1
-            if work.has_backward(edge.producer):
-                self.backward_succs[edge.consumer].append((edge.producer, edge.hop_us))
-                self.missing[Phase.BACKWARD, edge.producer] += 1
-        for cell in range(work.num_cells):
-            if not self.missing[Phase.FORWARD, cell]:
-                self.ready[work.cell_chunk[cell].rank][Phase.FORWARD, cell] = 0
-            if work.has_backward(cell):
-                self.missing[Phase.BACKWARD, cell] += 1
+        self.rank_of, self.successors, self.num_cells = work.cell_rank, work.successors, work.num_cells
+        self.group = [work.groups[part] for part in work.cell_part]
+        self.kept = _kept_bytes(work, ways)
+        costs = work.costs(ways)
+        self.duration = [cost.forward_us for cost in costs] + [cost.backward_us for cost in costs]
+        self.ready = [0] * len(self.duration)
+        self.missing = [0] * len(self.duration)
+        for row in self.successors:
+            for later, _ in row:
+                self.missing[later] += 1
+        needs = list(zip(*group_needs(work, ways), strict=True)) or [()] * work.job.ranks
+        limits = zip(work.job.memory_bytes, work.static_bytes, needs, strict=True)
+        self.ranks = [
+            _Rank(Admission(most - held if most else None, of_rank), self.kept) for most, held, of_rank in limits
+        ]
+        self.starts: list[_Start] = []
 
     def run(self) -> list[list[Task]]:
-        best: dict[int, tuple[tuple[int, ...], Task] | None] = {r: self._choice(r) for r in range(len(self.ready))}
-        while any(self.ready):
-            candidates = [(choice[0], r, choice[1]) for r, choice in best.items() if choice]
-            _, rank, task = min(candidates)
-            for touched in self._start(rank, task) | {rank}:
-                best[touched] = self._choice(touched)
-        return self.orders
+        for cell, at in enumerate(self.rank_of):
+            if not self.missing[cell]:
+                self.ranks[at].waiting.append((0, 1, self.group[cell], -cell))
+        for rank in self.ranks:
+            heapify(rank.waiting)
+            rank.choose()
+            if rank.choice:
+                heappush(self.starts, rank.choice)
+        while self.starts:
+            start = heappop(self.starts)
+            rank = self.ranks[self.rank_of[-start[3]]]
+            if start is rank.choice:  # else it has chosen anew since
+                self._run(rank, start)
+        return [rank.order for rank in self.ranks]
 
-    def _choice(self, rank: int) -> tuple[tuple[int, ...], Task] | None:
-        """The rank's next task and its key: when it can start, then the tie-breaks."""
-        chosen: tuple[tuple[int, ...], Task] | None = None
-        for task, ready in self.ready[rank].items():
-            phase, cell = task
-            group = self.groups[self.work.cell_part[cell]]
-            forward = phase == Phase.FORWARD
-            key = max(ready, self.free[rank]), int(forward), group, -cell
-            if chosen and key >= chosen[0]:
-                continue
-            if forward and not self.memory.admits(group, rank, self._kept(cell)):
-                continue
-            chosen = key, task
-        return chosen
-
-    def _kept(self, cell: int) -> int:
-        return self.work.cost(cell, self.ways[cell]).kept_bytes if self.work.has_backward(cell) else 0
-
-    def _start(self, rank: int, task: Task) -> set[int]:
-        """Run a task; returns the ranks on which something became ready."""
-        phase, cell = task
-        group = self.groups[self.work.cell_part[cell]]
-        self.orders[rank].append(task)
-        end = max(self.ready[rank].pop(task), self.free[rank]) + task_us(self.work, task, self.ways[cell])
-        self.free[rank] = end
-        if phase == Phase.FORWARD:
-            self.memory.hold(group, rank, self._kept(cell))
-            later = [((Phase.FORWARD, c), hop) for c, hop in self.forward_succs[cell]]
-            if self.work.has_backward(cell):
-                later.append(((Phase.BACKWARD, cell), 0))
+    def _run(self, rank: _Rank, start: _Start) -> None:
+        """Run a task and let its rank choose the next one."""
+        when, is_forward, group, place = start
+        task = cell = -place
+        rank.settle(when)
+        if is_forward:
+            rank.admission.start(group, cell, self.kept[cell])
+            rank.order.append((Phase.FORWARD, cell))
         else:
-            self.memory.free(group, rank, self._kept(cell))
-            later = [((Phase.BACKWARD, c), hop) for c, hop in self.backward_succs[cell]]
-        arrived = (self._arrive(task, end + hop) for task, hop in later)
-        return {touched for touched in arrived if touched is not None}
+            heappop(rank.backwards)
+            rank.admission.free(group, self.kept[cell])
+            rank.order.append((Phase.BACKWARD, cell))
+            task += self.num_cells
+        rank.free = when + self.duration[task]
+        for later, hop in self.successors[task]:
+            self.ready[later] = max(self.ready[later], rank.free + hop)
+            self.missing[later] -= 1
+            if not self.missing[later]:
+                self._wait(later, running=rank)
+        rank.choose()
+        if rank.choice:
+            heappush(self.starts, rank.choice)
 
-    def _arrive(self, task: Task, when: int) -> int | None:
-        """One more input of a task is there; its rank, once all are."""
-        self.arrived[task] = max(self.arrived[task], when)
-        self.missing[task] -= 1
-        if self.missing[task]:
-            return None
-        rank = self.work.cell_chunk[task[1]].rank
-        self.ready[rank][task] = self.arrived[task]
-        return rank
+    def _wait(self, task: int, running: _Rank) -> None:
+        """All that a task needs is on its way: its rank may choose it, if it does not run something just now."""
+        is_backward, cell = divmod(task, self.num_cells)
+        rank, when = self.ranks[self.rank_of[cell]], self.ready[task]
+        place = 1 - is_backward, self.group[cell], -cell
+        heappush(rank.waiting, (when, *place))
+        start = max(when, rank.free), *place
+        if rank is running or (rank.choice and rank.choice < start) or not rank.may_start(start):
+            return
+        rank.choice = start
+        heappush(self.starts, start)

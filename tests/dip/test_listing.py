@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from cases import FITTING, documents, job, request
@@ -63,6 +64,25 @@ def test_with_room_for_one_microbatch_they_run_one_after_another() -> None:
     named = [[(phase, work.cell_part[cell]) for phase, cell in order] for order in orders]
     assert named[1] == [step for j in range(3) for step in ((F, j), (B, j))]
     assert named[0] == named[1]
+
+
+def test_thousands_of_microbatches_take_seconds() -> None:
+    """Nothing is looked through task by task: twice the microbatches take about twice the time."""
+    asked = request(job(ranks=2), [[{"language": [256]}]])
+
+    def took_s(count: int) -> float:
+        del asked.batch.microbatches[1:]
+        asked.batch.microbatches.extend([asked.batch.microbatches[0]] * (count - 1))
+        free = work_of(asked)
+        need = max(group_needs(free, [()] * free.num_cells)[0])
+        asked.job.cluster.memory_bytes[:] = [max(free.static_bytes) + 3 * need]
+        work = work_of(asked)
+        began = time.process_time()
+        list_schedule(work, [()] * work.num_cells)
+        return time.process_time() - began
+
+    took_s(100)
+    assert took_s(4000) < 10 * took_s(1000)
 
 
 def test_what_groups_need() -> None:
