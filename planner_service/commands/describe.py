@@ -8,13 +8,14 @@ import sys
 from typing import TYPE_CHECKING
 
 from dip.errors import InvalidRequestError
-from dip.planner.v1 import planner_pb2 as pb
 
 from planner_service.commands.failure import CommandError
 from planner_service.commands.files import STANDARD_STREAM, message_text, write_text
 
 if TYPE_CHECKING:
     import argparse
+
+    from dip.planner.v1 import planner_pb2 as pb
 
     from planner_service.costs.account import JobCost
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dip.validation.limits import (
+    MAX_INSTANCES,
     MAX_LATENCY_US,
     MAX_LAYERS,
     MAX_MICROBATCHES,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from planner_service.costs.transformer import Transformer
 
 _MAX_WIDTH = 2**20
-_MAX_INSTANCES = 10_000
 _MAX_GB = 1e6
 _MAX_BYTES_PER_WEIGHT = 1024
 _MAX_TENSOR_PARALLEL = 1024
@@ -87,7 +87,7 @@ class ModuleDescription:
         require_range("segments", self.segments, 0, MAX_LAYERS)
         require_range("sub_microbatch_units", self.sub_microbatch_units, 0, MAX_UNITS)
         require_range("instance_units", self.instance_units, 0, MAX_UNITS)
-        require_range("instances", self.instances, 1, _MAX_INSTANCES)
+        require_range("instances", self.instances, 1, MAX_INSTANCES)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -194,7 +194,7 @@ class BatchDescription:
 
     def __post_init__(self) -> None:
         require_range("microbatches", self.microbatches, 1, MAX_MICROBATCHES)
-        require_range("samples", self.samples, 1, _MAX_INSTANCES)
+        require_range("samples", self.samples, 1, MAX_INSTANCES)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -221,7 +221,8 @@ class Description:
     Raises
     ------
     ValueError
-        Where a value is out of range, a strategy unknown, or a module cannot be cut for the tensor parallelism.
+        Where a value is out of range, a strategy unknown, the batch too large, or a module cannot be cut for the
+        tensor parallelism.
     """
 
     gpu: Gpu
@@ -240,6 +241,9 @@ class Description:
         for i, name in enumerate(self.strategies):
             require(f"strategies[{i}]", name, f"one of {', '.join(STRATEGIES)}", when=name in STRATEGIES)
             require(f"strategies[{i}]", name, "named once", when=name not in self.strategies[:i])
+        instances = self.batch.microbatches * self.batch.samples * sum(module.instances for module in self.modules)
+        allowed = f"few enough that its samples have at most {MAX_INSTANCES:,} instances, not {instances:,}"
+        require("batch.microbatches", self.batch.microbatches, allowed, when=instances <= MAX_INSTANCES)
         for i, module in enumerate(self.modules):
             if module.transformer is not None:
                 try:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from planner_service.costs.checks import require, require_range
+from planner_service.costs.checks import require_range
 from planner_service.costs.gpus import BYTES_PER_US, FLOP_PER_US
 
 if TYPE_CHECKING:
     from planner_service.costs.gpus import Gpu
 
-_MAX_LAUNCH_US = 1e6
+_MIN_SHARE = 1e-3
+_MAX_LAUNCH_US = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,7 +35,7 @@ class Efficiency:
     Raises
     ------
     ValueError
-        Where a share is not above 0 and at most 1, or a time not from 0 to a second.
+        Where a share is not from 0.001 to 1, or a time not from 0 to a second.
     """
 
     products: float = 0.6
@@ -48,8 +49,7 @@ class Efficiency:
 
     def __post_init__(self) -> None:
         for field in ("products", "attention", "memory", "nvlink", "network", "host"):
-            share = getattr(self, field)
-            require(field, share, "above 0 and at most 1", when=0 < share <= 1)
+            require_range(field, getattr(self, field), _MIN_SHARE, 1)
         for field in ("launch_us", "collective_us"):
             require_range(field, getattr(self, field), 0, _MAX_LAUNCH_US)
 

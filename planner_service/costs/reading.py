@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _SHAPE = field_names(Transformer)
-_OF_MODULE = field_names(ModuleDescription) - {"transformer"}
+_ANY_SHAPE = Transformer(layers=1, width=1, mlp_width=1, heads=1)
+"""Stands in for a faulty shape, so that the other faults of its module are found."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,7 +95,7 @@ def _module(table: object, path: str, faults: Faults) -> ModuleDescription | Non
     before = len(faults)
     shape = {key: value for key, value in table.items() if key in _SHAPE}
     others = {key: value for key, value in table.items() if key not in _SHAPE}
-    transformer = read_table(Transformer, shape, path, faults)
+    transformer = read_table(Transformer, shape, path, faults) or _ANY_SHAPE
     module = read_table(ModuleDescription, others, path, faults, others=_SHAPE, transformer=transformer, measured="")
     return None if len(faults) > before else module
 

@@ -70,6 +70,8 @@ class Transformer:
         if not self.head_width:
             allowed = f"a divisor of width {self.width}, or head_width given"
             require("heads", self.heads, allowed, when=self.width % self.heads == 0)
+        allowed = f"at most {_MAX_WIDTH:,} in all heads together"
+        require("head_width", self.head_width, allowed, when=self.heads * self.head_width <= _MAX_WIDTH)
         if self.groups:
             require("groups", self.groups, f"a divisor of heads {self.heads}", when=self.heads % self.groups == 0)
 
