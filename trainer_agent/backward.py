@@ -1,31 +1,56 @@
-"""Runs one chunk forward and backward: what is kept in between, recompute, frozen modules, gradients of inputs."""
+"""Runs one chunk forward and backward: what is kept in between, how its layers run, gradients of inputs, halves."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from trainer_agent.compiling import RECOMPUTE
+from trainer_agent.compiling import OFFLOAD, RECOMPUTE, STORE
 from trainer_agent.errors import HandOffError, StageInterfaceError
+from trainer_agent.halves import WeightHalf, input_half
 from trainer_agent.rows import add_gradients, gather_results
+from trainer_agent.saved import SavedTensors, offloaded_alone
 from trainer_agent.stages import StageTask
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from torch import nn
 
     from trainer_agent.program import CellPlan
-    from trainer_agent.stages import Chunk, ChunkModule, HandOff, ModuleHandOffs
+    from trainer_agent.stages import Chunk, ChunkModule, HandOff, ModuleHandOffs, Strategy
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Kept:
-    """What stays from a forward until its backward."""
+    """What stays from a forward until its backward.
+
+    Parameters
+    ----------
+    inputs
+        What arrived, as leaves of the graph.
+    output
+        What was made of it.
+    saved
+        What the graph saved, where the backward is split.
+    entered
+        On a first chunk that is split and whose inputs need no gradients: the first layer's input as ``enter`` made it,
+        and as the layers got it. Its gradient is then what the input half ends with.
+    """
 
     inputs: tuple[torch.Tensor, ...]
     output: torch.Tensor
+    saved: SavedTensors | None
+    entered: tuple[torch.Tensor, torch.Tensor] | None
+
+    def leaves(self) -> list[torch.Tensor]:
+        """Return the leaves whose gradients the input half computes."""
+        return [self.entered[1]] if self.entered else [leaf for leaf in self.inputs if leaf.requires_grad]
 
 
 class StageRunner:
@@ -43,6 +68,10 @@ class StageRunner:
         Names of the modules that the chunk's module consumes.
     frozen
         Whether the module is frozen: none of its parameters gets a gradient.
+    device
+        Where the chunk runs.
+    strategies
+        The user's own ways to run a layer, by name.
     """
 
     def __init__(
@@ -53,12 +82,17 @@ class StageRunner:
         hand_offs: ModuleHandOffs,
         input_modules: Sequence[str],
         frozen: bool,
+        device: torch.device | str = "cpu",
+        strategies: Mapping[str, Strategy] | None = None,
     ) -> None:
         self.chunk = chunk
         self.module = module
         self._hand_offs = hand_offs
         self._input_modules = tuple(input_modules)
+        self._device = torch.device(device)
+        self._strategies = strategies or {}
         self._kept: dict[int, _Kept] = {}
+        self._left: dict[int, tuple[WeightHalf, SavedTensors]] = {}
         if frozen:
             module.requires_grad_(False)
 
@@ -102,11 +136,11 @@ class StageRunner:
             training=training,
         )
         with torch.set_grad_enabled(work.has_backward):
-            output = self._run(work, task, inputs)
-        self._check(work, output)
+            kept = self._run(work, task, inputs)
+        self._check(work, kept.output)
         if work.has_backward:
-            self._kept[work.cell.sub_microbatch] = _Kept(inputs=inputs, output=output)
-        return output.detach()
+            self._kept[work.cell.sub_microbatch] = kept
+        return kept.output.detach()
 
     def backward(
         self, work: CellPlan, gradients: Sequence[torch.Tensor], *, loss_scale: float
@@ -130,29 +164,77 @@ class StageRunner:
         """
         kept = self._kept.pop(work.cell.sub_microbatch)
         if kept.output.requires_grad:
-            if self.chunk.is_loss:
-                gradient = torch.full_like(kept.output, loss_scale)
-            else:
-                gradient = add_gradients(kept.output, work, gradients)
-            torch.autograd.backward([kept.output], [gradient])
-        found: list[torch.Tensor | None] = []
-        for edge, leaf in zip(work.inputs, kept.inputs, strict=True):
-            found.append((torch.zeros_like(leaf) if leaf.grad is None else leaf.grad) if edge.has_gradient else None)
-        return found
+            torch.autograd.backward([kept.output], [self._gradient(work, kept.output, gradients, loss_scale)])
+        return _gradients_of_inputs(work, kept)
 
-    def _run(self, work: CellPlan, task: StageTask, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
-        if self.chunk.is_first:
-            x = self.module.enter(task, gather_results(self._input_modules, work.inputs, inputs))
-        else:
-            (x,) = inputs
-        for layer, way in zip(self.module.layers, work.ways, strict=True):
-            if way == RECOMPUTE and work.has_backward:
-                x = checkpoint(layer, x, task, use_reentrant=False, preserve_rng_state=True)
+    def backward_input(
+        self, work: CellPlan, gradients: Sequence[torch.Tensor], *, loss_scale: float
+    ) -> list[torch.Tensor | None]:
+        """Run the input half of one sub-microbatch; takes and returns what `backward` does.
+
+        What is recomputed or offloaded is brought back first, and stays until the weight half where that needs it. Of a
+        frozen module, which has no weight half, it is the whole backward.
+        """
+        if not work.is_split:
+            return self.backward(work, gradients, loss_scale=loss_scale)
+        kept = self._kept.pop(work.cell.sub_microbatch)
+        saved, left = cast("SavedTensors", kept.saved), WeightHalf()
+        if kept.output.requires_grad:
+            gradient = self._gradient(work, kept.output, gradients, loss_scale)
+            saved.restore()
+            left = input_half(kept.output, gradient, kept.leaves(), saved)
+        if kept.entered is not None:
+            made, leaf = kept.entered
+            if leaf.grad is not None:
+                left.whole.append((made, leaf.grad))
+        self._left[work.cell.sub_microbatch] = left, saved
+        return _gradients_of_inputs(work, kept)
+
+    def backward_weight(self, work: CellPlan) -> None:
+        """Run the weight half of one sub-microbatch and let go of all that is left of it."""
+        left, saved = self._left.pop(work.cell.sub_microbatch)
+        left.run()
+        saved.release()
+
+    def _gradient(
+        self, work: CellPlan, output: torch.Tensor, gradients: Sequence[torch.Tensor], loss_scale: float
+    ) -> torch.Tensor:
+        return torch.full_like(output, loss_scale) if self.chunk.is_loss else add_gradients(output, work, gradients)
+
+    def _run(self, work: CellPlan, task: StageTask, inputs: tuple[torch.Tensor, ...]) -> _Kept:
+        saved, entered = SavedTensors(self._device, self.module.parameters) if work.is_split else None, None
+        with nullcontext() if saved is None else saved.holding():
+            if self.chunk.is_first:
+                x = self.module.enter(task, gather_results(self._input_modules, work.inputs, inputs))
+                if saved and x.requires_grad and not any(leaf.requires_grad for leaf in inputs):
+                    entered = x, x.detach().requires_grad_()
+                    x = entered[1]
             else:
-                x = layer(x, task)
-        if self.chunk.is_loss:
-            return self.module.loss(x, task)
-        return self.module.leave(x, task) if self.chunk.is_last else x
+                (x,) = inputs
+            for layer, way in zip(self.module.layers, work.ways, strict=True):
+                x = self._layer(layer, way if work.has_backward else STORE, x, task, saved)
+            if self.chunk.is_loss:
+                x = self.module.loss(x, task)
+            elif self.chunk.is_last:
+                x = self.module.leave(x, task)
+        return _Kept(inputs=inputs, output=x, saved=saved, entered=entered)
+
+    def _layer(
+        self, layer: nn.Module, way: str, x: torch.Tensor, task: StageTask, saved: SavedTensors | None
+    ) -> torch.Tensor:
+        """Run a layer in one of the ways."""
+        context: AbstractContextManager[object] = nullcontext()
+        if way == RECOMPUTE:
+            if saved is None:
+                recomputed = checkpoint(layer, x, task, use_reentrant=False, preserve_rng_state=True)
+                return cast("torch.Tensor", recomputed)
+            return saved.recomputed(layer, x, task)
+        if way == OFFLOAD:
+            context = offloaded_alone(self.module.parameters()) if saved is None else saved.offloaded()
+        elif way != STORE:
+            context = self._strategies[way]()
+        with context:
+            return cast("torch.Tensor", layer(x, task))
 
     def _lost_its_gradient(self, work: CellPlan, loss: torch.Tensor) -> bool:
         """Whether a loss that depends on something trainable, of this chunk or before it, hides that."""
@@ -187,3 +269,11 @@ class StageRunner:
                 expected=f"{list(shape)} of {declared.dtype}",
                 found=f"{list(output.shape)} of {output.dtype}",
             )
+
+
+def _gradients_of_inputs(work: CellPlan, kept: _Kept) -> list[torch.Tensor | None]:
+    """For each input edge its gradient: zeros where it was not used, None where none is wanted."""
+    return [
+        (torch.zeros_like(leaf) if leaf.grad is None else leaf.grad) if edge.has_gradient else None
+        for edge, leaf in zip(work.inputs, kept.inputs, strict=True)
+    ]

@@ -9,6 +9,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dip.lowering import Phase
 from dip.planner.v1 import planner_pb2 as pb
 from dip.work import Part, Work, chunks_of
 
@@ -27,11 +28,11 @@ if TYPE_CHECKING:
     from trainer_agent.program import Step
     from trainer_agent.stages import ModuleHandOffs
 
-STORE, RECOMPUTE = "store", "recompute"
-STRATEGIES = (STORE, RECOMPUTE)
+STORE, RECOMPUTE, OFFLOAD = "store", "recompute", "offload"
+STRATEGIES = (STORE, RECOMPUTE, OFFLOAD)
 
-_COMPUTE = {pb.ACTION_KIND_FORWARD: False, pb.ACTION_KIND_BACKWARD: True}
-_HALVES = (pb.ACTION_KIND_BACKWARD_INPUT, pb.ACTION_KIND_BACKWARD_WEIGHT)
+_COMPUTE = {int(phase): phase for phase in Phase}
+_HALVES = Phase.BACKWARD_INPUT, Phase.BACKWARD_WEIGHT
 _TRANSFERS = {
     pb.ACTION_KIND_SEND_ACTIVATION: (True, False),
     pb.ACTION_KIND_RECV_ACTIVATION: (False, False),
@@ -54,12 +55,15 @@ class Compiler:
         This rank.
     hand_offs
         What crosses boundaries, by module name.
+    strategies
+        Names of the ways in which layers can run.
     """
 
     job: Job
     partition: pb.Partition
     rank: int
     hand_offs: Mapping[str, ModuleHandOffs]
+    strategies: Sequence[str] = STRATEGIES
 
     def compile(self, plan: RankPlan) -> Program:
         """Check a plan and resolve its actions.
@@ -124,12 +128,15 @@ class Compiler:
         return parts
 
     def _cells(self, graph: _Graph, edges: Sequence[Edge], schedule: pb.RankSchedule) -> dict[Cell, CellPlan]:
-        """Every cell of this rank, run in the ways that its forward states."""
+        """Every cell of this rank, run in the ways that its forward states, split where it has an input half."""
         stated = {
             _source(action): tuple(_ways(action))
             for action in schedule.actions
             if action.kind == pb.ACTION_KIND_FORWARD
         }
+        split = {_source(action) for action in schedule.actions if _COMPUTE.get(action.kind) in _HALVES}
+        if split and not self.job.split_backward:
+            raise self._error(f"the backward of {min(split)} is split; options.split_backward of the job is false")
         inputs: dict[Cell, list[Edge]] = defaultdict(list)
         outputs: dict[Cell, list[Edge]] = defaultdict(list)
         for edge in edges:
@@ -150,7 +157,7 @@ class Compiler:
                 inputs=tuple(inputs[cell]),
                 outputs=tuple(outputs[cell]),
                 ways=self._checked_ways(cell, chunk.num_layers, stated.get(cell, ())),
-                has_backward=graph.work.has_backward(number),
+                phases=_phases(graph.work, number, split=cell in split),
             )
         return found
 
@@ -158,9 +165,9 @@ class Compiler:
         ways = ways or (STORE,) * num_layers
         if len(ways) != num_layers:
             raise self._error(f"forward of {cell}: strategies for {len(ways)} layers, the chunk has {num_layers}")
-        unknown = sorted(set(ways).difference(STRATEGIES))
+        unknown = sorted(set(ways).difference(self.strategies))
         if unknown:
-            raise self._error(f"forward of {cell}: strategies {unknown}; this executor runs {list(STRATEGIES)}")
+            raise self._error(f"forward of {cell}: strategies {unknown}; this executor runs {list(self.strategies)}")
         return ways
 
     def _step(
@@ -171,15 +178,16 @@ class Compiler:
         def fault(text: str) -> PlanError:
             return self._error(f"action {position}, {_kind_name(action)} of {cell}: {text}")
 
-        if action.kind in _HALVES:
-            raise fault("this executor runs whole backwards only")
         if action.kind in _COMPUTE:
+            phase = _COMPUTE[action.kind]
             work = cells.get(cell)
             if work is None:
                 raise fault("no such chunk and sub-microbatch on this rank")
-            if (tuple(_ways(action)) or (STORE,) * len(work.ways)) != work.ways:
+            if phase == Phase.BACKWARD_WEIGHT and action.strategies:
+                raise fault("states strategies; the weight half has none")
+            if phase != Phase.BACKWARD_WEIGHT and (tuple(_ways(action)) or (STORE,) * len(work.ways)) != work.ways:
                 raise fault("its strategies are not those of the forward")
-            return ComputeStep(action=action, work=work, backward=_COMPUTE[action.kind])
+            return ComputeStep(action=action, work=work, phase=phase)
         if action.kind not in _TRANSFERS:
             raise fault("no such kind of action")
         sends, gradient = _TRANSFERS[action.kind]
@@ -241,6 +249,17 @@ class _Graph:
             dtype=hand_off.dtype,
             has_gradient=work.has_backward(edge.producer),
         )
+
+
+def _phases(work: Work, number: int, *, split: bool) -> tuple[Phase, ...]:
+    """All that must run of a cell; a frozen module's has no weight half."""
+    if not work.has_backward(number):
+        return (Phase.FORWARD,)
+    if not split:
+        return Phase.FORWARD, Phase.BACKWARD
+    if work.module_of(number).frozen:
+        return Phase.FORWARD, Phase.BACKWARD_INPUT
+    return Phase.FORWARD, *_HALVES
 
 
 def _parcels(edges: Iterable[Edge]) -> dict[Parcel, Edge]:

@@ -10,12 +10,13 @@ import torch
 from dip.digests import batch_digest, partition_digest
 from dip.fallback import fallback_plan
 from dip.job import Job
+from dip.lowering import Phase
 from dip.planner.v1 import planner_pb2 as pb
 from torch import nn
 
 from trainer_agent.agreement import Ballot, compare, vote
 from trainer_agent.backward import StageRunner
-from trainer_agent.compiling import Compiler
+from trainer_agent.compiling import STRATEGIES, Compiler
 from trainer_agent.errors import ExecutorFailedError, PlanError, TrainerAgentError
 from trainer_agent.mailbox import Mailbox
 from trainer_agent.measuring import Outcome, StepResult, fill_report, make_timeline
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from trainer_agent.measuring import Timeline
     from trainer_agent.plans import PlanSource, TakenPlan
     from trainer_agent.program import CellPlan, Program, Step
-    from trainer_agent.stages import BuildChunk, LossWeightOf, ModuleHandOffs
+    from trainer_agent.stages import BuildChunk, LossWeightOf, ModuleHandOffs, Strategy
     from trainer_agent.transfers import Transport
 
 _log = logging.getLogger(__name__)
@@ -59,6 +60,10 @@ class Executor:
         What crosses boundaries, for each module by name.
     loss_weight
         What a batch's summed loss is divided by, added up over the replicas; called with the user's batch.
+    strategies
+        Ways of the user's own to run a layer, by the name that the job's costs have for them: each call makes the
+        context that one layer's forward runs in, ``torch.autograd.graph.saved_tensors_hooks`` say. "store",
+        "recompute" and "offload" are there already.
     transport
         Sends and receives; over the mesh's pipeline group where not given.
 
@@ -84,28 +89,42 @@ class Executor:
         *,
         hand_offs: Mapping[str, ModuleHandOffs],
         loss_weight: LossWeightOf,
+        strategies: Mapping[str, Strategy] | None = None,
         transport: Transport | None = None,
     ) -> None:
         self._source, self._mesh, self._loss_weight = source, source.mesh, loss_weight
         job = Job.from_spec(source.spec)
-        check_setup(source.spec, job, source.mesh, hand_offs)
+        own = dict(strategies or {})
+        check_setup(source.spec, job, source.mesh, hand_offs, own)
         compare(
             self._mesh.world,
             self._mesh,
             what="the job as set up (spec, partition, attempt, hand-offs)",
             digest=_setup_digest(source, hand_offs),
         )
-        self._compiler = Compiler(job=job, partition=source.partition, rank=self._mesh.rank, hand_offs=hand_offs)
+        self._compiler = Compiler(
+            job=job,
+            partition=source.partition,
+            rank=self._mesh.rank,
+            hand_offs=hand_offs,
+            strategies=(*STRATEGIES, *own),
+        )
         self._runners: dict[tuple[str, int], StageRunner] = {}
         self.chunks = nn.ModuleDict()
-        together(lambda: self._build(job, build_chunk, hand_offs), self._mesh, what="building the chunks")
+        together(lambda: self._build(job, build_chunk, hand_offs, own), self._mesh, what="building the chunks")
         self._transport = GroupTransport(self._mesh) if transport is None else transport
         self._transport.warm_up()
         self._pending: Outcome | None = None
         self._steps = 0
         self._failed = False
 
-    def _build(self, job: Job, build_chunk: BuildChunk, hand_offs: Mapping[str, ModuleHandOffs]) -> None:
+    def _build(
+        self,
+        job: Job,
+        build_chunk: BuildChunk,
+        hand_offs: Mapping[str, ModuleHandOffs],
+        strategies: Mapping[str, Strategy],
+    ) -> None:
         """Build this rank's chunks."""
         for chunk in chunks_of_rank(job, self._source.partition, self._mesh.rank):
             spec = job.modules[job.module_index[chunk.module]]
@@ -116,6 +135,8 @@ class Executor:
                 hand_offs=hand_offs[chunk.module],
                 input_modules=[job.modules[index].name for index in spec.inputs],
                 frozen=spec.frozen,
+                device=self._mesh.device,
+                strategies=strategies,
             )
             self.chunks[f"{chunk.module}:{chunk.index}"] = module
 
@@ -261,10 +282,12 @@ class _Run:
             for step in self._program.steps:
                 if not isinstance(step, ComputeStep):
                     self._mailbox.transfer(step)
-                elif step.backward:
-                    self._backward(step.work, timeline)
-                else:
+                elif step.phase == Phase.FORWARD:
                     self._forward(step.work, timeline)
+                elif step.phase == Phase.BACKWARD_WEIGHT:
+                    self._backward_weight(step.work, timeline)
+                else:
+                    self._backward(step.work, step.phase, timeline)
         except BaseException as error:  # a user's module may raise anything; one handler costs no action anything
             error.add_note(f"raised on rank {self._rank}, in the {step}")
             raise
@@ -285,16 +308,23 @@ class _Run:
             self._mailbox.put(edge.activation, take_rows(output, edge, work.result_rows))
         timeline.end()
 
-    def _backward(self, work: CellPlan, timeline: Timeline) -> None:
+    def _backward(self, work: CellPlan, phase: Phase, timeline: Timeline) -> None:
+        """Run a whole backward or an input half."""
         runner = self._runners[work.cell.module, work.cell.chunk]
         arrived = [self._mailbox.take(edge.gradient) for edge in work.outputs]
         scale = self._weight.scale() if runner.chunk.is_loss else 1.0
+        backward = runner.backward if phase == Phase.BACKWARD else runner.backward_input
         timeline.begin()
-        gradients = runner.backward(work, arrived, loss_scale=scale)
+        gradients = backward(work, arrived, loss_scale=scale)
         timeline.end()
         for edge, gradient in zip(work.inputs, gradients, strict=True):
             if gradient is not None:
                 self._mailbox.put(edge.gradient, gradient)
+
+    def _backward_weight(self, work: CellPlan, timeline: Timeline) -> None:
+        timeline.begin()
+        self._runners[work.cell.module, work.cell.chunk].backward_weight(work)
+        timeline.end()
 
 
 def _setup_digest(source: PlanSource, hand_offs: Mapping[str, ModuleHandOffs]) -> bytes:

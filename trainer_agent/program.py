@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from dip.lowering import Phase
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -17,6 +19,14 @@ if TYPE_CHECKING:
     from dip.planner.v1 import planner_pb2 as pb
 
     from trainer_agent.stages import Instance
+
+
+NAMES = {
+    Phase.FORWARD: "forward",
+    Phase.BACKWARD: "backward",
+    Phase.BACKWARD_INPUT: "input half",
+    Phase.BACKWARD_WEIGHT: "weight half",
+}
 
 
 class Cell(NamedTuple):
@@ -110,8 +120,8 @@ class CellPlan:
         Edges that end and start here, in a fixed order that does not depend on the schedule.
     ways
         For each layer of the chunk how it runs.
-    has_backward
-        Whether a backward follows, so that activations are kept.
+    phases
+        All that must run of it, in this order.
     """
 
     cell: Cell
@@ -122,20 +132,34 @@ class CellPlan:
     inputs: tuple[Edge, ...]
     outputs: tuple[Edge, ...]
     ways: tuple[str, ...]
-    has_backward: bool
+    phases: tuple[Phase, ...]
+
+    @property
+    def has_backward(self) -> bool:
+        """Whether a backward follows, so that activations are kept."""
+        return len(self.phases) > 1
+
+    @property
+    def is_split(self) -> bool:
+        """Whether something is left after the input half."""
+        return Phase.BACKWARD_WEIGHT in self.phases
+
+    def exchanging(self, parcel: Parcel) -> Phase:
+        """Return the phase that makes or takes a parcel: the forward, or what makes the gradients of the inputs."""
+        return self.phases[1] if parcel.gradient else self.phases[0]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComputeStep:
-    """Run the forward or the backward of a cell."""
+    """Run one phase of a cell."""
 
     action: pb.Action
     work: CellPlan
-    backward: bool
+    phase: Phase
 
     def __str__(self) -> str:
         """Name it as errors do."""
-        return f"{'backward' if self.backward else 'forward'} of {self.work.cell}"
+        return f"{NAMES[self.phase]} of {self.work.cell}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,7 +11,7 @@ from trainer_agent.errors import StageInterfaceError, TrainerAgentError
 from trainer_agent.stages import Chunk
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from dip.job import Job
     from dip.planner.v1 import planner_pb2 as pb
@@ -20,13 +20,20 @@ if TYPE_CHECKING:
     from trainer_agent.stages import ModuleHandOffs
 
 
-def check_setup(spec: pb.JobSpec, job: Job, mesh: Mesh, hand_offs: Mapping[str, ModuleHandOffs]) -> None:
+def check_setup(
+    spec: pb.JobSpec, job: Job, mesh: Mesh, hand_offs: Mapping[str, ModuleHandOffs], strategies: Iterable[str] = ()
+) -> None:
     """Check that this executor can run the plans of a job on this mesh.
+
+    Parameters
+    ----------
+    strategies
+        Names of the user's own ways to run a layer.
 
     Raises
     ------
     TrainerAgentError
-        The job has another number of ranks or replicas, wants split backwards, or offers strategies that are not run.
+        The job has another number of ranks or replicas, or offers strategies that nobody knows how to run.
     StageInterfaceError
         A module's hand-offs are missing, or cannot carry the gradients that they must.
     """
@@ -35,15 +42,17 @@ def check_setup(spec: pb.JobSpec, job: Job, mesh: Mesh, hand_offs: Mapping[str, 
         raise TrainerAgentError(
             f"cluster: {replicas} replicas of {job.ranks} ranks; the mesh has {mesh.replicas} of {mesh.ranks}"
         )
-    if job.split_backward:
-        raise TrainerAgentError("options.split_backward: true; this executor runs whole backwards only: unset it")
+    if taken := sorted(set(strategies).intersection(STRATEGIES)):
+        raise TrainerAgentError(f"strategies: {taken}; must be names of your own, not one of {list(STRATEGIES)}")
+    known = [*STRATEGIES, *strategies]
     if unknown := sorted(set(hand_offs) ^ set(job.module_index)):
         raise StageInterfaceError(f"hand_offs: {unknown}; must name the modules of the job, {list(job.module_index)}")
     for module in job.modules:
         offered = {name for run in module.runs for name in run.table.strategies}
-        if extra := sorted(offered.difference(STRATEGIES)):
+        if extra := sorted(offered.difference(known)):
             raise TrainerAgentError(
-                f"module {module.name}: its layers offer strategies {extra}; this executor runs {list(STRATEGIES)}"
+                f"module {module.name}: its layers offer strategies {extra}; this executor runs {known}, and what "
+                "Executor(strategies=...) names"
             )
         for hand_off in (hand_offs[module.name].output, hand_offs[module.name].handed_on):
             if module.trains and not hand_off.dtype.is_floating_point:

@@ -20,6 +20,7 @@ means is decided by ``enter``, the layers, ``leave`` and ``loss``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -187,6 +188,8 @@ class ChunkModule(nn.Module):
         raise NotImplementedError(f"{type(self).__name__} ends the last module and must define loss(x, task)")
 
 
+Strategy: TypeAlias = Callable[[], AbstractContextManager[object]]
+"""A way of the user's own to run a layer: makes the context that the layer's forward runs in."""
 BuildChunk: TypeAlias = Callable[[Chunk], ChunkModule]
 LossWeightOf: TypeAlias = Callable[[object], float]
 

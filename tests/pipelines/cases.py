@@ -56,13 +56,27 @@ def make_case(
     *,
     recompute: float = 0.3,
     fallback: bool = False,
+    split: float | None = None,
+    strategies: Sequence[str] = ("recompute",),
 ) -> Case:
-    """A run over the batches (of each replica for each step), with a random plan for each or with none."""
-    spec = model.spec(ranks, replicas=len(batches[0]), seed=draw.randrange(100))
+    """A run over the batches (of each replica for each step), with a random plan for each or with none.
+
+    Where ``split`` is given, the job allows split backwards, and that share of them is.
+    """
+    spec = model.spec(
+        ranks,
+        replicas=len(batches[0]),
+        seed=draw.randrange(100),
+        split_backward=split is not None,
+        strategies=strategies,
+    )
     partition = random_partition(draw, spec)
 
     def step(batch: TinyBatch) -> Step:
-        plan = None if fallback else random_plan(draw, spec, partition, batch.metadata(), recompute=recompute)
+        if fallback:
+            return Step(batch=batch, plan=None)
+        metadata = batch.metadata()
+        plan = random_plan(draw, spec, partition, metadata, recompute=recompute, split=split or 0.0)
         return Step(batch=batch, plan=plan)
 
     return Case(
@@ -75,10 +89,17 @@ def make_case(
 
 
 def planned_case(
-    draw: random.Random, name: str, model: TinyModel, ranks: int, batches: Sequence[Sequence[TinyBatch]], budget_ms: int
+    draw: random.Random,
+    name: str,
+    model: TinyModel,
+    ranks: int,
+    batches: Sequence[Sequence[TinyBatch]],
+    budget_ms: int,
+    *,
+    split: bool = False,
 ) -> Case:
     """A run whose partition and plans the planner made."""
-    spec = model.spec(ranks, replicas=len(batches[0]), seed=draw.randrange(100))
+    spec = model.spec(ranks, replicas=len(batches[0]), seed=draw.randrange(100), split_backward=split)
     partition = make_partition(spec, batches[0][0].metadata(), budget_ms=budget_ms)
     steps: list[list[Step]] = []
     for of_replica in batches:

@@ -83,10 +83,19 @@ class TinyModel:
             for module in self.modules
         }
 
-    def spec(self, ranks: int, *, replicas: int = 1, seed: int = 0) -> pb.JobSpec:
+    def spec(
+        self,
+        ranks: int,
+        *,
+        replicas: int = 1,
+        seed: int = 0,
+        split_backward: bool = False,
+        strategies: Sequence[str] = ("recompute",),
+    ) -> pb.JobSpec:
         """Job with made-up costs, other ones for other seeds, so that schedules differ."""
         draw = random.Random(seed)
         spec = pb.JobSpec(cluster=pb.Cluster(ranks=ranks, replicas=replicas, link_latency_us=10, link_bytes_per_us=100))
+        spec.options.split_backward = split_backward
         for module in self.modules:
             made = spec.model.modules.add(name=module.name, inputs=module.inputs, frozen=module.frozen)
             made.output_bytes_per_unit = 8 * module.width
@@ -102,7 +111,8 @@ class TinyModel:
             lean = pb.CostPoint()
             lean.CopyFrom(store)
             lean.backward_input_us, lean.activation_bytes, lean.split_activation_bytes = 32 * forward, 160, 1600
-            cost = pb.LayerCost(points=[store], strategies=[pb.MemoryStrategy(name="recompute", points=[lean])])
+            ways = [pb.MemoryStrategy(name=name, points=[lean]) for name in strategies]
+            cost = pb.LayerCost(points=[store], strategies=ways)
             made.layers.add(count=module.layers, cost=cost, static_bytes=100)
         return spec
 

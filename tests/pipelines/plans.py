@@ -14,7 +14,7 @@ from dip.work import Part, Work, chunks_of
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable
+    from collections.abc import Callable, Set
 
     from dip.memory import Way
 
@@ -50,9 +50,19 @@ def random_parts(draw: random.Random, job: Job, batch: pb.Batch) -> list[Part]:
 
 
 def random_plan(
-    draw: random.Random, spec: pb.JobSpec, partition: pb.Partition, batch: pb.Batch, *, recompute: float = 0.3
+    draw: random.Random,
+    spec: pb.JobSpec,
+    partition: pb.Partition,
+    batch: pb.Batch,
+    *,
+    recompute: float = 0.3,
+    split: float = 0.7,
 ) -> pb.Plan:
-    """Make a plan whose order is any that the tasks' dependencies allow."""
+    """Make a plan whose order is any that the tasks' dependencies allow.
+
+    Each layer of each cell runs in one of its leaner ways in a share ``recompute`` of all draws; where the job allows
+    it, a share ``split`` of backwards are two halves.
+    """
     job = Job.from_spec(spec)
     work = Work(
         job=job,
@@ -62,20 +72,26 @@ def random_plan(
     )
     ways: list[Way] = []
     for chunk in work.cell_chunk:
-        names = ["recompute" if draw.random() < recompute else "store" for _ in range(chunk.num_layers)]
+        (runs,) = {tuple(run.table.strategies) for run in job.modules[chunk.module].runs}
+        lean = [name for name in runs if name != "store"]
+        names = [draw.choice(lean) if draw.random() < recompute else "store" for _ in range(chunk.num_layers)]
         ways.append(tuple((name, 1) for name in names))
+    halved = {cell for cell in range(work.num_cells) if job.split_backward and draw.random() < split}
     return lower(
         work,
         batch=batch,
         partition=partition,
-        orders=ordered(work, lambda ready: draw.randrange(len(ready))),
+        orders=ordered(work, lambda ready: draw.randrange(len(ready)), halved),
         ways=ways,
         lower_bound_us=1,
     )
 
 
-def ordered(work: Work, choose: Callable[[list[Task]], int]) -> list[list[Task]]:
-    """Order of each rank's tasks: again and again one of those that are ready is chosen."""
+def ordered(work: Work, choose: Callable[[list[Task]], int], halved: Set[int] = frozenset()) -> list[list[Task]]:
+    """Order of each rank's tasks: again and again one of those that are ready is chosen.
+
+    The backwards of the cells in ``halved`` are two halves, of frozen modules the input half alone.
+    """
     needs: dict[Task, int] = {}
     after: dict[Task, list[Task]] = defaultdict(list)
 
@@ -83,15 +99,21 @@ def ordered(work: Work, choose: Callable[[list[Task]], int]) -> list[list[Task]]
         after[earlier].append(later)
         needs[later] += 1
 
+    def first(cell: int) -> Phase:
+        return Phase.BACKWARD_INPUT if cell in halved else Phase.BACKWARD
+
     for cell in range(work.num_cells):
         needs[Phase.FORWARD, cell] = 0
         if work.has_backward(cell):
-            needs[Phase.BACKWARD, cell] = 0
-            precede((Phase.FORWARD, cell), (Phase.BACKWARD, cell))
+            needs[first(cell), cell] = 0
+            precede((Phase.FORWARD, cell), (first(cell), cell))
+            if cell in halved and not work.module_of(cell).frozen:
+                needs[Phase.BACKWARD_WEIGHT, cell] = 0
+                precede((Phase.BACKWARD_INPUT, cell), (Phase.BACKWARD_WEIGHT, cell))
     for edge in work.edges:
         precede((Phase.FORWARD, edge.producer), (Phase.FORWARD, edge.consumer))
         if work.has_backward(edge.producer):
-            precede((Phase.BACKWARD, edge.consumer), (Phase.BACKWARD, edge.producer))
+            precede((first(edge.consumer), edge.consumer), (first(edge.producer), edge.producer))
     orders: list[list[Task]] = [[] for _ in range(work.job.ranks)]
     ready = [task for task, count in needs.items() if not count]
     while ready:

@@ -167,7 +167,7 @@ def other_rank(plan: pb.Plan, batch: pb.Batch) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (half_backward, "runs whole backwards only"),
+        (half_backward, "is split; options.split_backward of the job is false"),
         (unknown_kind, "no such kind of action"),
         (unknown_strategy, r"\['offload'\]; this executor runs \['store', 'recompute'\]"),
         (too_many_strategies, "the chunk has"),

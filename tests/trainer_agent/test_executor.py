@@ -143,12 +143,8 @@ def test_a_weight_that_is_no_weight_is_refused(weight: float) -> None:
         LossWeight.gather(cast("Mesh", None), weight=weight, iteration=0, training=True)
 
 
-def split_backward(spec: pb.JobSpec) -> None:
-    spec.options.split_backward = True
-
-
-def offload(spec: pb.JobSpec) -> None:
-    spec.model.modules[1].layers[0].cost.strategies[0].name = "offload"
+def own_way(spec: pb.JobSpec) -> None:
+    spec.model.modules[1].layers[0].cost.strategies[0].name = "mine"
 
 
 def other_ranks(spec: pb.JobSpec) -> None:
@@ -166,8 +162,7 @@ def renamed(spec: pb.JobSpec) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (split_backward, "options.split_backward: true; this executor runs whole backwards only"),
-        (offload, r"module language: its layers offer strategies \['offload'\]"),
+        (own_way, r"its layers offer strategies \['mine'\]; this executor runs \['store', 'recompute', 'offload'\]"),
         (other_ranks, "1 replicas of 3 ranks; the mesh has 1 of 2"),
         (other_replicas, "2 replicas of 2 ranks; the mesh has 1 of 2"),
         (renamed, r"hand_offs: \['language', 'text'\]; must name the modules of the job"),
@@ -179,6 +174,14 @@ def test_jobs_that_this_executor_cannot_run_are_refused(change: Callable[[pb.Job
     change(spec)
     with pytest.raises(TrainerAgentError, match=said):
         check_setup(spec, Job.from_spec(spec), mesh, MODEL.hand_offs())
+
+
+def test_ways_of_the_users_own_are_known_where_they_are_given_and_never_hide_ours() -> None:
+    spec, mesh = MODEL.spec(2), cast("Mesh", SimpleNamespace(ranks=2, replicas=1))
+    own_way(spec)
+    check_setup(spec, Job.from_spec(spec), mesh, MODEL.hand_offs(), ["mine"])
+    with pytest.raises(TrainerAgentError, match=r"strategies: \['recompute'\]; must be names of your own"):
+        check_setup(spec, Job.from_spec(spec), mesh, MODEL.hand_offs(), ["mine", "recompute"])
 
 
 def test_results_without_gradients_may_leave_frozen_modules_only() -> None:

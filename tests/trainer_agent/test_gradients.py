@@ -96,6 +96,77 @@ def test_schedules_of_the_planner(workers: Workers, ranks: int) -> None:
     run(workers, cases)
 
 
+def split_actions(cases: Sequence[Case]) -> int:
+    """Number of input halves in all plans."""
+    plans = [step.plan for case in cases for of_replica in case.steps for step in of_replica if step.plan]
+    actions = (action for plan in plans for rank in plan.ranks for action in rank.actions)
+    return sum(action.kind == pb.ACTION_KIND_BACKWARD_INPUT for action in actions)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_split_backwards_in_any_order(workers: Workers, ranks: int) -> None:
+    """All, most or some are split, weight halves stand anywhere after, and layers are stored, recomputed, offloaded."""
+    draw, cases = random.Random(110 + ranks), []
+    for number in range(6):
+        model = MODELS[number % 3](draw)
+        batches = [[random_batch(draw, model, draw.randint(1, 5))] for _ in range(STEPS)]
+        name, share = f"split {number} on {ranks} ranks", draw.choice((0.4, 0.8, 1.0))
+        ways = ("recompute", "offload") if number % 2 else ("recompute",)
+        cases.append(make_case(draw, name, model, ranks, batches, split=share, strategies=ways))
+    assert split_actions(cases) > 20
+    run(workers, cases)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_split_schedules_of_the_planner(workers: Workers, ranks: int) -> None:
+    draw, cases = random.Random(120 + ranks), []
+    for number, make in enumerate(MODELS):
+        model = make(draw)
+        batches = [[random_batch(draw, model, 4, bare=[draw.randrange(4)], empty=[number])] for _ in range(STEPS)]
+        name = f"planned split {number} on {ranks} ranks"
+        cases.append(planned_case(draw, name, model, ranks, batches, budget_ms=60, split=True))
+    assert split_actions(cases) or ranks == 1
+    run(workers, cases)
+
+
+def test_split_backwards_of_replicas_and_in_alternation_with_the_fallback(workers: Workers) -> None:
+    draw, cases = random.Random(130), []
+    for number, make in enumerate(MODELS):
+        model = make(draw)
+        batches = [[random_batch(draw, model, draw.randint(1, 4)) for _ in range(2)] for _ in range(STEPS)]
+        batches[0][1] = random_batch(draw, model, 3, bare=range(3))
+        batches[1][0] = random_batch(draw, model, 2, empty=range(2))
+        case = make_case(draw, f"split replicas {number}", model, 2, batches, split=0.8)
+        for replica in range(2):
+            case.steps[1][replica] = replace(case.steps[1][replica], plan=None)
+        cases.append(case)
+    run(workers, cases)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("vision",), ("middle",), ("language",), ("vision", "middle")],
+    ids="+".join,
+)
+def test_split_backwards_around_frozen_modules(workers: Workers, names: tuple[str, ...]) -> None:
+    """A frozen module has no weight half; the first one after it that trains has no input gradient to send."""
+    draw = random.Random(140)
+    model = frozen(chain_with_a_shortcut(draw), *names)
+    batches = [[random_batch(draw, model, 3)] for _ in range(2)]
+    run(workers, [make_case(draw, f"split, frozen {names}", model, 2, batches, split=share) for share in (0.5, 1.0)])
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_split_backwards_of_layers_that_are_all_stored_or_all_lean(workers: Workers, share: float) -> None:
+    draw, cases = random.Random(150), []
+    for way in ("recompute", "offload"):
+        model = encoder_and_backbone(draw)
+        batches = [[random_batch(draw, model, 4)] for _ in range(STEPS)]
+        case = make_case(draw, f"{way} {share}", model, 2, batches, recompute=share, split=0.7, strategies=(way,))
+        cases.append(case)
+    run(workers, cases)
+
+
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_the_fallback_gives_the_same_gradients(workers: Workers, ranks: int) -> None:
     draw = random.Random(10 + ranks)
@@ -129,11 +200,13 @@ def test_plan_and_fallback_in_alternation(workers: Workers) -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0])
-def test_recompute_changes_nothing(workers: Workers, share: float) -> None:
-    draw = random.Random(30)
-    model = chain_with_a_shortcut(draw)
-    batches = [[random_batch(draw, model, 4)] for _ in range(STEPS)]
-    run(workers, [make_case(draw, f"recompute {share}", model, 2, batches, recompute=share)])
+def test_recompute_and_offload_change_nothing(workers: Workers, share: float) -> None:
+    draw, cases = random.Random(30), []
+    for way in ("recompute", "offload"):
+        model = chain_with_a_shortcut(draw)
+        batches = [[random_batch(draw, model, 4)] for _ in range(STEPS)]
+        cases.append(make_case(draw, f"{way} {share}", model, 2, batches, recompute=share, strategies=(way,)))
+    run(workers, cases)
 
 
 def test_text_only_and_empty_microbatches_in_every_position(workers: Workers) -> None:
