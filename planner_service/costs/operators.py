@@ -27,6 +27,9 @@ class Efficiency:
         Share of the memory's bandwidth.
     nvlink, network, host
         Share of each link's bandwidth.
+    overlap
+        Share of a layer's work under which copies to the host and back can run: 1 where they have a stream of their
+        own, 0 where trainers copy between layers.
     launch_us
         Fixed time of an operator: launch, ramp-up and tail.
     collective_us
@@ -35,7 +38,7 @@ class Efficiency:
     Raises
     ------
     ValueError
-        Where a share is not from 0.001 to 1, or a time not from 0 to a second.
+        Where a share is not from 0.001 to 1, ``overlap`` not from 0 to 1, or a time not from 0 to a second.
     """
 
     products: float = 0.6
@@ -44,12 +47,14 @@ class Efficiency:
     nvlink: float = 0.8
     network: float = 0.85
     host: float = 0.85
+    overlap: float = 1.0
     launch_us: float = 3.0
     collective_us: float = 8.0
 
     def __post_init__(self) -> None:
         for field in ("products", "attention", "memory", "nvlink", "network", "host"):
             require_range(field, getattr(self, field), _MIN_SHARE, 1)
+        require_range("overlap", self.overlap, 0, 1)
         for field in ("launch_us", "collective_us"):
             require_range(field, getattr(self, field), 0, _MAX_LAUNCH_US)
 
@@ -68,8 +73,8 @@ class Device:
         Bytes to other GPUs of the same layer.
     hop_bytes
         Bytes to the GPU of another pipeline rank.
-    host_bytes
-        Bytes to the memory of the host, and as many from there.
+    host_bytes, overlap
+        Bytes to the memory of the host, and as many from there; and under which share of a layer's work.
     launch_us, collective_us
         Fixed times of an operator and of an exchange.
     """
@@ -80,6 +85,7 @@ class Device:
     exchange_bytes: float
     hop_bytes: float
     host_bytes: float
+    overlap: float
     launch_us: float
     collective_us: float
 
@@ -96,6 +102,7 @@ class Device:
             exchange_bytes=nvlink if tensor_parallel <= gpu.node_gpus else network,
             hop_bytes=nvlink if tensor_parallel * ranks <= gpu.node_gpus else network,
             host_bytes=gpu.host_gb_per_s * efficiency.host * BYTES_PER_US,
+            overlap=efficiency.overlap,
             launch_us=efficiency.launch_us,
             collective_us=efficiency.collective_us,
         )

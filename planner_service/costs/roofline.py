@@ -77,7 +77,9 @@ def layer_cost(
         if name == RECOMPUTE:
             cost.strategies.append(recompute(cost, input_bytes=BF16 * shard.between))
         else:
-            cost.strategies.append(offload(cost, host_bytes=device.host_bytes, split_backward=split_backward))
+            cost.strategies.append(
+                offload(cost, host_bytes=device.host_bytes, overlap=device.overlap, split_backward=split_backward)
+            )
     return cost
 
 

@@ -26,14 +26,14 @@ def recompute(cost: pb.LayerCost, *, input_bytes: float) -> pb.MemoryStrategy:
     return made
 
 
-def offload(cost: pb.LayerCost, *, host_bytes: float, split_backward: bool) -> pb.MemoryStrategy:
+def offload(cost: pb.LayerCost, *, host_bytes: float, overlap: float, split_backward: bool) -> pb.MemoryStrategy:
     """Move what the layer keeps to its host during its forward, and back during its backward.
 
-    The copy of one layer runs under the work of one layer, both ways at once where passes of several sub-microbatches
-    alternate: a pass takes as long as the longer of its work and its copy. What hides a copy is the linear part of the
-    work alone. Where the squared part of attention would hide it as well, the time is too long by at most that part:
-    the contract's sum of a line and a square cannot say "the longer of both". Where backwards may be split, the input
-    half alone hides the copy, and everything is held again from then on until the weight half ends.
+    The copy of one layer runs under the work of one layer, both ways at once where forwards and backwards alternate:
+    what of it the work cannot hide is added. What hides a copy is the linear part of the work alone. Where the squared
+    part of attention would hide it as well, the time is too long by at most that part: the contract's sum of a line
+    and a square cannot say "the longer of both". Where backwards may be split, the input half alone hides the copy,
+    and everything is held again from then on until the weight half ends.
 
     Parameters
     ----------
@@ -41,16 +41,18 @@ def offload(cost: pb.LayerCost, *, host_bytes: float, split_backward: bool) -> p
         Cost of the layer when it stores.
     host_bytes
         Bytes that a copy moves in a microsecond, in either direction.
+    overlap
+        Share of the work under which a copy can run.
     split_backward
         Whether the backward may run in two halves.
     """
     made = pb.MemoryStrategy(name="offload", attention=cost.attention)
     for stored in cost.points:
         copy_us = stored.activation_bytes / host_bytes
-        hidden_us = 0.0 if split_backward else stored.backward_weight_us
+        backward_us = stored.backward_input_us + (0.0 if split_backward else stored.backward_weight_us)
         point = _lean(stored, 0)
-        point.forward_us = round(max(stored.forward_us, copy_us), 3)
-        point.backward_input_us = round(max(stored.backward_input_us, copy_us - hidden_us), 3)
+        point.forward_us = round(stored.forward_us + max(0.0, copy_us - overlap * stored.forward_us), 3)
+        point.backward_input_us = round(stored.backward_input_us + max(0.0, copy_us - overlap * backward_us), 3)
         made.points.append(point)
     return made
 

@@ -29,19 +29,21 @@ def test_recompute_runs_the_forward_once_more_before_the_input_half() -> None:
 
 
 @pytest.mark.parametrize(
-    ("host_bytes", "split", "forward", "given"),
+    ("host_bytes", "overlap", "split", "forward", "given"),
     [
-        (1000.0, False, 10.0, 14.0),  # 2 us: hidden
-        (160.0, False, 12.5, 14.0),  # 12.5 us: longer than the forward, hidden in the backward
-        (100.0, False, 20.0, 14.0),  # 20 us: hidden in both halves of the backward together
-        (100.0, True, 20.0, 20.0),  # the weight half may run much later
-        (50.0, False, 40.0, 31.0),  # 40 us, of which the weight half hides 9
+        (1000.0, 1.0, False, 10.0, 14.0),  # 2 us: hidden
+        (160.0, 1.0, False, 12.5, 14.0),  # 12.5 us: longer than the forward, hidden in the backward
+        (100.0, 1.0, False, 20.0, 14.0),  # 20 us: hidden in both halves of the backward together
+        (100.0, 1.0, True, 20.0, 20.0),  # the weight half may run much later
+        (50.0, 1.0, False, 40.0, 31.0),  # 40 us, of which the weight half hides 9
+        (100.0, 0.5, False, 25.0, 22.5),  # 20 us, of which 5 are hidden, and 11.5
+        (100.0, 0.0, False, 30.0, 34.0),  # between layers: nothing is hidden
     ],
 )
 def test_offload_takes_what_its_copies_take_longer(
-    host_bytes: float, split: bool, forward: float, given: float
+    host_bytes: float, overlap: float, split: bool, forward: float, given: float
 ) -> None:
-    made = offload(stored(), host_bytes=host_bytes, split_backward=split)
+    made = offload(stored(), host_bytes=host_bytes, overlap=overlap, split_backward=split)
     (point,) = made.points
     assert made.name == "offload"
     assert (point.forward_us, point.backward_input_us, point.backward_weight_us) == (forward, given, 9.0)
@@ -52,5 +54,5 @@ def test_offload_takes_what_its_copies_take_longer(
 def test_storing_is_left_as_it_was() -> None:
     cost = stored()
     recompute(cost, input_bytes=2.0)
-    offload(cost, host_bytes=1.0, split_backward=True)
+    offload(cost, host_bytes=1.0, overlap=1.0, split_backward=True)
     assert cost == stored()
