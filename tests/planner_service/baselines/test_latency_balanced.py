@@ -1,36 +1,18 @@
-"""Shows that the chain of layers is cut into contiguous stages whose longest is as short as any cut's."""
+"""Shows that the chain of layers is cut by latency, and by bytes as far as memory asks for it."""
 
 from __future__ import annotations
 
-from itertools import combinations_with_replacement, pairwise
 from typing import TYPE_CHECKING
 
 import cases
 import pytest
+from dip.job import Job
 from dip.validation import validate_partition
-from hypothesis import given
-from hypothesis import strategies as st
 
-from planner_service.baselines.latency_balanced import cut_chain, latency_balanced_partition
+from planner_service.baselines.latency_balanced import latency_balanced_partition, latency_balanced_stages
 
 if TYPE_CHECKING:
     from dip.planner.v1 import planner_pb2 as pb
-
-
-def longest(times: list[float], speeds: list[float], ends: list[int]) -> float:
-    return max(sum(times[a:b]) / speed for (a, b), speed in zip(pairwise([0, *ends]), speeds, strict=True))
-
-
-@given(
-    st.lists(st.integers(0, 20).map(float), min_size=1, max_size=8),
-    st.lists(st.sampled_from([0.5, 1.0, 2.0]), min_size=1, max_size=4),
-)
-def test_no_cut_has_a_shorter_longest_stage(times: list[float], speeds: list[float]) -> None:
-    ends = cut_chain(times, speeds)
-    assert len(ends) == len(speeds)
-    assert ends[-1] == len(times)
-    every = combinations_with_replacement(range(len(times) + 1), len(speeds) - 1)
-    assert longest(times, speeds, ends) == min(longest(times, speeds, [*cut, len(times)]) for cut in every)
 
 
 @pytest.mark.parametrize("name", cases.FITTING)
@@ -57,3 +39,28 @@ def test_a_heavy_encoder_takes_more_ranks_than_a_light_one() -> None:
 
 def _layers_on(partition: pb.Partition, module: str, rank: int) -> int:
     return sum(c.num_layers for c in partition.chunks if (c.module, c.rank) == (module, rank))
+
+
+def test_bytes_count_as_much_as_they_are_told_to() -> None:
+    modules = [cases.module("vision", layers=8, us_per_unit=4.0), cases.module("language", layers=8, inputs=["vision"])]
+    job = Job.from_spec(cases.job(modules, ranks=2))
+    batch = cases.batch([[{"vision": [1000], "language": [10]}]])
+    ends = [
+        sum(c.num_layers for c in latency_balanced_stages(job, batch, (0, 1), share).partition.chunks if c.rank == 0)
+        for share in (0.0, 0.5, 1.0)
+    ]
+    assert ends[0] < ends[1] < ends[2] == 8  # all layers have the same bytes
+
+
+def test_ranks_with_less_memory_get_fewer_bytes() -> None:
+    spec = cases.job([cases.module("language", layers=12)], ranks=2, memory_bytes=[20_000_000, 40_000_000])
+    stages = latency_balanced_stages(Job.from_spec(spec), None, (0, 1), 1.0)
+    assert [chunk.num_layers for chunk in stages.partition.chunks] == [4, 8]
+
+
+def test_stages_in_a_v_meet_on_the_last_rank() -> None:
+    request = cases.one_module()
+    stages = latency_balanced_stages(Job.from_spec(request.job), request.batch, (0, 1, 2, 3, 3, 2, 1, 0))
+    validate_partition(request.job, stages.partition)
+    assert [chunk.rank for chunk in stages.partition.chunks] == [0, 1, 2, 3, 3, 2, 1, 0]
+    assert stages.stage_of == ((0, 1, 2, 3, 4, 5, 6, 7),)
