@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from dip.job import Job
+from dip.lowering import Phase
 from dip.planner.v1 import planner_pb2 as pb
 from pipelines.cases import random_batch
 from pipelines.models import TinyModel, TinyModule
@@ -30,15 +31,21 @@ MODEL = TinyModel(
         TinyModule(name="language", inputs=("vision", "audio"), layers=4),
     )
 )
+INPUT, WEIGHT = pb.ACTION_KIND_BACKWARD_INPUT, pb.ACTION_KIND_BACKWARD_WEIGHT
 SEND, RECV = pb.ACTION_KIND_SEND_ACTIVATION, pb.ACTION_KIND_RECV_ACTIVATION
 
 
 def compiled(
-    seed: int, rank: int, change: Callable[[pb.Plan, pb.Batch], None] | None = None, model: TinyModel = MODEL
+    seed: int,
+    rank: int,
+    change: Callable[[pb.Plan, pb.Batch], None] | None = None,
+    model: TinyModel = MODEL,
+    *,
+    split: bool = False,
 ) -> Program:
     """Compile one rank's part of a random plan on two ranks, after a change."""
     draw = random.Random(seed)
-    spec = model.spec(2)
+    spec = model.spec(2, split_backward=split)
     partition = random_partition(draw, spec)
     batch = random_batch(draw, model, 3).metadata()
     plan = random_plan(draw, spec, partition, batch)
@@ -50,14 +57,16 @@ def compiled(
     return compiler.compile(RankPlan.of(plan, batch, rank=rank, iteration=3))
 
 
+@pytest.mark.parametrize("split", [False, True])
 @pytest.mark.parametrize("seed", range(12))
-def test_every_random_plan_compiles_on_every_rank(seed: int) -> None:
+def test_every_random_plan_compiles_on_every_rank(seed: int, split: bool) -> None:
     for rank in range(2):
-        compiled(seed, rank)
+        compiled(seed, rank, split=split)
 
 
+@pytest.mark.parametrize("split", [False, True])
 @pytest.mark.parametrize("seed", range(12))
-def test_no_valid_plan_survives_the_loss_or_the_doubling_of_any_action(seed: int) -> None:
+def test_no_valid_plan_survives_the_loss_or_the_doubling_of_any_action(seed: int, split: bool) -> None:
     draw = random.Random(seed)
 
     def lose(plan: pb.Plan, batch: pb.Batch) -> None:
@@ -68,7 +77,7 @@ def test_no_valid_plan_survives_the_loss_or_the_doubling_of_any_action(seed: int
 
     for change in (lose, double):
         with pytest.raises(PlanError, match="rank 0"):
-            compiled(seed, 0, change)
+            compiled(seed, 0, change, split=split)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -107,7 +116,7 @@ def unknown_kind(plan: pb.Plan, batch: pb.Batch) -> None:
 
 
 def unknown_strategy(plan: pb.Plan, batch: pb.Batch) -> None:
-    first(plan, pb.ACTION_KIND_FORWARD).strategies[0].name = "offload"
+    first(plan, pb.ACTION_KIND_FORWARD).strategies[0].name = "mine"
 
 
 def too_many_strategies(plan: pb.Plan, batch: pb.Batch) -> None:
@@ -169,7 +178,7 @@ def other_rank(plan: pb.Plan, batch: pb.Batch) -> None:
     [
         (half_backward, "is split; options.split_backward of the job is false"),
         (unknown_kind, "no such kind of action"),
-        (unknown_strategy, r"\['offload'\]; this executor runs \['store', 'recompute'\]"),
+        (unknown_strategy, r"\['mine'\]; this executor runs \['store', 'recompute', 'offload'\]"),
         (too_many_strategies, "the chunk has"),
         (other_strategies_backward, "not those of the forward"),
         (wrong_peer, "the peer is 0"),
@@ -190,13 +199,84 @@ def test_each_fault_is_named(change: Callable[[pb.Plan, pb.Batch], None], said: 
         compiled(4, 0, change)
 
 
+def weight_half_first(plan: pb.Plan, batch: pb.Batch) -> None:
+    """Swap the halves of one backward, in front of what sends its gradients."""
+    actions = plan.ranks[0].actions
+    cells = {(a.module, a.chunk, a.sub_microbatch) for a in actions if a.kind == WEIGHT}
+    for action in actions:
+        if action.kind in (INPUT, WEIGHT) and (action.module, action.chunk, action.sub_microbatch) == min(cells):
+            action.kind = INPUT + WEIGHT - action.kind
+            if action.kind == WEIGHT:
+                del action.strategies[:]
+            else:
+                (forward,) = (
+                    a
+                    for a in actions
+                    if a.kind == pb.ACTION_KIND_FORWARD
+                    and (a.module, a.chunk, a.sub_microbatch) == (action.module, action.chunk, action.sub_microbatch)
+                )
+                action.strategies.extend(forward.strategies)
+
+
+def strategies_of_a_weight_half(plan: pb.Plan, batch: pb.Batch) -> None:
+    first(plan, WEIGHT).strategies.add(name="store", num_layers=1)
+
+
+def whole_and_half(plan: pb.Plan, batch: pb.Batch) -> None:
+    half = first(plan, WEIGHT)
+    half.kind = pb.ACTION_KIND_BACKWARD
+    half.strategies.extend(
+        next(
+            a
+            for a in plan.ranks[0].actions
+            if a.kind == INPUT
+            and (a.module, a.chunk, a.sub_microbatch) == (half.module, half.chunk, half.sub_microbatch)
+        ).strategies
+    )
+
+
+def gradient_after_the_weight_half(plan: pb.Plan, batch: pb.Batch) -> None:
+    """Put a send of a gradient behind another compute than the input half that makes it."""
+    actions = plan.ranks[0].actions
+    position = next(n for n, action in enumerate(actions) if action.kind == pb.ACTION_KIND_SEND_GRADIENT)
+    send = pb.Action()
+    send.CopyFrom(actions[position])
+    del actions[position]
+    actions.append(send)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (weight_half_first, "the weight half of .* stands before its input half"),
+        (strategies_of_a_weight_half, "states strategies; the weight half has none"),
+        (whole_and_half, "no weight half of"),
+        (gradient_after_the_weight_half, "does not stand right after what makes it"),
+    ],
+)
+def test_each_fault_of_a_split_plan_is_named(change: Callable[[pb.Plan, pb.Batch], None], said: str) -> None:
+    with pytest.raises(PlanError, match=said):
+        compiled(4, 0, change, split=True)
+
+
+def test_halves_of_a_frozen_module_are_the_input_half_alone() -> None:
+    model = replace(MODEL, modules=(MODEL.modules[1], replace(MODEL.modules[2], inputs=("audio",), frozen=True)))
+    phases = {
+        step.work.phases
+        for seed in range(6)
+        for step in compiled(seed, 0, model=model, split=True).steps
+        if isinstance(step, ComputeStep) and step.work.cell.module == "language"
+    }
+    assert phases == {(Phase.FORWARD, Phase.BACKWARD), (Phase.FORWARD, Phase.BACKWARD_INPUT)}
+
+
 def test_a_frozen_module_gets_no_gradient_and_sends_results_that_need_none() -> None:
     for seed in range(6):
         for rank in range(2):
             program = compiled(seed, rank)
             for step in program.steps:
                 if isinstance(step, ComputeStep) and step.work.cell.module == "vision":
-                    assert not step.backward
+                    assert step.phase == Phase.FORWARD
                 if isinstance(step, TransferStep) and step.parcel.gradient:
                     assert step.parcel.target.module != "vision"
 
