@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dip.costs import Cost
-    from dip.job import Module
+    from dip.job import LayerRun, Module
     from dip.memory import Way
     from dip.work import Chunk
 
@@ -50,7 +50,7 @@ class CostBook:
 
     def __init__(self, modules: Sequence[Module], speed: Sequence[float]) -> None:
         self._modules, self._speed = modules, speed
-        self._layers: dict[tuple[int, int, int], tuple[object, ...]] = {}
+        self._known_layers: dict[tuple[int, int, int], tuple[tuple[object, ...], list[tuple[LayerRun, int]]]] = {}
         self._known: dict[tuple[object, ...], CellCost] = {}
 
     def cost(self, chunk: Chunk, *, units: int, squares: int, way: Way = ()) -> CellCost:
@@ -61,19 +61,24 @@ class CostBook:
         ValueError
             If ``way`` names a strategy that a layer does not have.
         """
-        key = self.layers(chunk), self._speed[chunk.rank], units, squares, way
+        key = self._layers(chunk)[0], self._speed[chunk.rank], units, squares, way
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = self._made(chunk, units, squares, way)
         return found
 
-    def layers(self, chunk: Chunk) -> tuple[object, ...]:
-        """Which layers a chunk has: equal for chunks whose layers are the same, one by one."""
+    def runs(self, chunk: Chunk) -> list[tuple[LayerRun, int]]:
+        """Runs of identical layers that a chunk has layers of, each with their number, in layer order."""
+        return self._layers(chunk)[1]
+
+    def _layers(self, chunk: Chunk) -> tuple[tuple[object, ...], list[tuple[LayerRun, int]]]:
+        """Which layers a chunk has, as a key that is equal for chunks whose layers are the same, and as runs."""
         key = chunk.module, chunk.first_layer, chunk.num_layers
-        found = self._layers.get(key)
+        found = self._known_layers.get(key)
         if found is None:
             runs = self._modules[chunk.module].runs_of(chunk.first_layer, chunk.num_layers)
-            found = self._layers[key] = chunk.module, *((run.start, count) for run, count in runs)
+            names = chunk.module, *((run.start, count) for run, count in runs)
+            found = self._known_layers[key] = names, runs
         return found
 
     def _made(self, chunk: Chunk, units: int, squares: int, way: Way) -> CellCost:

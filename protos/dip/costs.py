@@ -115,7 +115,7 @@ class CostCurve:
 class LayerTable:
     """All ways to run a layer, by name; ``store`` is always among them."""
 
-    __slots__ = ("_curves", "_known", "strategies")
+    __slots__ = ("_curves", "_known", "_leanest", "strategies")
 
     strategies: tuple[str, ...]
     """Names of the ways, ``store`` first, then in the order of the request."""
@@ -126,6 +126,7 @@ class LayerTable:
             self._curves[strategy.name] = CostCurve(strategy.points, strategy.attention)
         self.strategies = tuple(self._curves)
         self._known: dict[tuple[str, int, int], Cost] = {}
+        self._leanest: dict[tuple[int, int], str] = {}
 
     @property
     def middle_units(self) -> int:
@@ -145,3 +146,15 @@ class LayerTable:
         if found is None:
             found = self._known[key] = self._curves[strategy].at(units, squares)
         return found
+
+    def leanest(self, units: int, squares: int) -> str:
+        """Name of the way that keeps least between forward and backward; the cheapest of equals, then the first."""
+        key = units, squares
+        found = self._leanest.get(key)
+        if found is None:
+            found = self._leanest[key] = min(self.strategies, key=lambda name: _weight(self.at(name, units, squares)))
+        return found
+
+
+def _weight(cost: Cost) -> tuple[float, float]:
+    return cost.activation_bytes, cost.forward_us + cost.backward_input_us + cost.backward_weight_us

@@ -16,13 +16,14 @@ from dip.errors import CannotFitError
 from dip.job import Job
 from dip.listing import group_needs, list_schedule
 from dip.lowering import lower
-from dip.parts import group_parts, pieces_of
+from dip.parts import join_pieces, pieces_of
 from dip.work import Work, chunks_of, static_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dip.memory import Way
+    from dip.parts import Pieces
     from dip.planner.v1 import planner_pb2 as pb
     from dip.work import Chunk, Part
 
@@ -48,12 +49,7 @@ def fallback_plan(spec: pb.JobSpec, partition: pb.Partition, batch: pb.Batch) ->
     job = Job.from_spec(spec)
     chunks = chunks_of(job, partition)
     room = activation_room(job, chunks)
-    work = Work(
-        job=job,
-        forward_only=batch.forward_only,
-        chunks=chunks,
-        parts=fitting_parts(job, batch, chunks, room),
-    )
+    work = _fitting_work(job, batch, chunks, room)
     ways = fitting_ways(work, room, in_flight=min(len(batch.microbatches) or 1, job.ranks))
     return lower(
         work,
@@ -85,9 +81,8 @@ def activation_room(job: Job, chunks: Sequence[Sequence[Chunk]]) -> list[int | N
 def leanest_ways(work: Work) -> list[Way]:
     """For each cell the way that keeps least."""
     lean = work.lean_ways
-    return [
-        lean.way(kind, lean.most(kind)) if work.has_backward(cell) else () for cell, kind in enumerate(work.cell_kind)
-    ]
+    of_kind = [lean.way(kind, lean.most(kind)) for kind in range(len(work.kinds))]
+    return [of_kind[kind] if trains else () for kind, trains in zip(work.cell_kind, work.cell_trains, strict=True)]
 
 
 def fitting_parts(
@@ -100,26 +95,34 @@ def fitting_parts(
     CannotFitError
         If a piece does not fit alone.
     """
-    counts = [len(pieces_of(job, microbatch)) for microbatch in batch.microbatches]
-    groups: list[list[Sequence[int]]] = [[range(count)] if count else [] for count in counts]
+    return list(_fitting_work(job, batch, chunks, room).parts)
+
+
+def _fitting_work(job: Job, batch: pb.Batch, chunks: Sequence[Sequence[Chunk]], room: Sequence[int | None]) -> Work:
+    """Stage tasks of :func:`fitting_parts`."""
+    pieces = [pieces_of(job, microbatch) for microbatch in batch.microbatches]
+    groups: list[list[Sequence[int]]] = [
+        [range(len(of_microbatch))] if of_microbatch else [] for of_microbatch in pieces
+    ]
     while True:
-        parts = group_parts(job, batch, groups)
-        too_large = _too_large(Work(job=job, forward_only=batch.forward_only, chunks=chunks, parts=parts), room)
+        parts = join_pieces(job, pieces, groups)
+        work = Work(job=job, forward_only=batch.forward_only, chunks=chunks, parts=parts)
+        too_large = _too_large(work, room)
         if not too_large:
-            return parts
-        halved = [_halved(job, batch.microbatches[j], of_j, too_large.get(j, set())) for j, of_j in enumerate(groups)]
+            return work
+        halved = [_halved(job, pieces[j], of_j, too_large.get(j, set())) for j, of_j in enumerate(groups)]
         if any(halved[j] == groups[j] for j in too_large):
-            raise _shortage(job, batch, chunks, room)
+            raise _shortage(job, batch.forward_only, pieces, chunks, room)
         groups = halved
 
 
 def _halved(
-    job: Job, microbatch: pb.Microbatch, groups: list[Sequence[int]], too_large: set[tuple[int, int]]
+    job: Job, pieces: Pieces, groups: list[Sequence[int]], too_large: set[tuple[int, int]]
 ) -> list[Sequence[int]]:
     """Groups of pieces, those halved that are too large and of more than one piece."""
     if not too_large:
         return groups
-    pieces, last = pieces_of(job, microbatch), job.modules[-1].index
+    last = job.modules[-1].index
     made: list[Sequence[int]] = []
     for group in groups:
         half = (len(group) + 1) // 2
@@ -138,22 +141,30 @@ def groups_fit(work: Work, room: Sequence[int | None]) -> bool:
 
 def _too_large(work: Work, room: Sequence[int | None]) -> dict[int, set[tuple[int, int]]]:
     """For each microbatch the loss instances (sample, index) of the groups that do not fit alone."""
-    needs, last = group_needs(work, leanest_ways(work)), work.job.modules[-1].index
     found: dict[int, set[tuple[int, int]]] = {}
+    if all(space is None for space in room):
+        return found
+    last = work.job.modules[-1].index
+    fits = [
+        all(space is None or need <= space for need, space in zip(of_group, room, strict=True))
+        for of_group in group_needs(work, leanest_ways(work))
+    ]
     for part, group in zip(work.parts, work.groups, strict=True):
-        fits = all(space is None or need <= space for need, space in zip(needs[group], room, strict=True))
-        if part.module == last and not fits:
+        if part.module == last and not fits[group]:
             found.setdefault(part.microbatch, set()).update(zip(part.samples, part.instances, strict=True))
     return found
 
 
 def _shortage(
-    job: Job, batch: pb.Batch, chunks: Sequence[Sequence[Chunk]], room: Sequence[int | None]
+    job: Job,
+    forward_only: bool,
+    pieces: Sequence[Pieces],
+    chunks: Sequence[Sequence[Chunk]],
+    room: Sequence[int | None],
 ) -> CannotFitError:
     """What the first rank that is short needs for the largest of all pieces, each alone; at least one is too large."""
-    groups = [[[piece] for piece in range(len(pieces_of(job, microbatch)))] for microbatch in batch.microbatches]
-    parts = group_parts(job, batch, groups)
-    work = Work(job=job, forward_only=batch.forward_only, chunks=chunks, parts=parts)
+    parts = join_pieces(job, pieces, [[[piece] for piece in range(len(of_microbatch))] for of_microbatch in pieces])
+    work = Work(job=job, forward_only=forward_only, chunks=chunks, parts=parts)
     needs = group_needs(work, leanest_ways(work))
     most = [max(on_rank) for on_rank in zip(*needs, strict=True)]
     rank, space = next((rank, space) for rank, space in enumerate(room) if space is not None and most[rank] > space)
@@ -174,37 +185,48 @@ def fitting_ways(work: Work, room: Sequence[int | None], in_flight: int) -> list
         How many groups each rank's room is divided among. Where even all layers lean do not allow that, they are all
         lean.
     """
-    groups = work.groups
+    groups, kinds = work.groups, work.cell_kind
     ways: list[Way] = [()] * work.num_cells
     cells: dict[tuple[int, int], list[int]] = {}
-    for cell, part in enumerate(work.cell_part):
-        if work.has_backward(cell):
-            cells.setdefault((groups[part], work.cell_chunk[cell].rank), []).append(cell)
+    for cell, (part, rank) in enumerate(zip(work.cell_part, work.cell_rank, strict=True)):
+        if work.cell_trains[cell]:
+            cells.setdefault((groups[part], rank), []).append(cell)
+    known: dict[tuple[int, ...], list[Way]] = {}
     for (_, rank), of_group in cells.items():
         space = room[rank]
-        if space is not None:
-            _slim(work, of_group, space // in_flight, ways)
+        if space is None:
+            continue
+        key = tuple(kinds[cell] for cell in of_group)  # their rank is part of what kind they are
+        if key not in known:
+            known[key] = _slim(work, of_group, space // in_flight)
+        for cell, way in zip(of_group, known[key], strict=True):
+            ways[cell] = way
     return ways
 
 
-def _slim(work: Work, cells: Sequence[int], target: int, ways: list[Way]) -> None:
-    """Make as few layers of these cells lean as let them keep at most ``target`` bytes together.
+def _slim(work: Work, cells: Sequence[int], target: int) -> list[Way]:
+    """Ways with as few lean layers as let these cells keep at most ``target`` bytes together.
 
     All cells have as many lean layers, or one less from some cell on.
     """
     lean = work.lean_ways
     most = [lean.most(work.cell_kind[cell]) for cell in cells]
 
+    def way(number: int, cell: int, limit: int) -> Way:
+        return lean.way(work.cell_kind[cell], min(number, limit))
+
     def kept(number: int, cell: int, limit: int) -> int:
-        return work.cost(cell, lean.way(work.cell_kind[cell], min(number, limit))).kept_bytes
+        return work.cost(cell, way(number, cell, limit)).kept_bytes
 
     def total(number: int) -> int:
         return sum(kept(number, cell, limit) for cell, limit in zip(cells, most, strict=True))
 
     number = bisect_left(range(max(most)), -target, key=lambda many: -total(many))
     held = total(number - 1) if number else 0
+    chosen: list[Way] = []
     for cell, limit in zip(cells, most, strict=True):
         fewer = number - 1 if number and held <= target else number
         if fewer == number and number:
             held += kept(number, cell, limit) - kept(number - 1, cell, limit)
-        ways[cell] = lean.way(work.cell_kind[cell], min(fewer, limit))
+        chosen.append(way(fewer, cell, limit))
+    return chosen

@@ -15,14 +15,18 @@ if TYPE_CHECKING:
 Instance = tuple[int, int, int]
 """Sample, index and units of one instance."""
 
+Pieces = list[dict[int, list[Instance]]]
+"""The pieces of one microbatch: of each its instances, by module index."""
+
 
 def instances_of(microbatch: pb.Microbatch, module: Module, samples: Iterable[int]) -> list[Instance]:
     """Instances that some samples of a microbatch have for a module, in their order."""
     found: list[Instance] = []
+    listed, name = microbatch.samples, module.name
     for sample in samples:
-        held = microbatch.samples[sample].instances
-        if module.name in held:
-            found.extend((sample, index, units) for index, units in enumerate(held[module.name].units))
+        held = listed[sample].instances.get(name)
+        if held is not None:
+            found += [(sample, index, units) for index, units in enumerate(held.units[:])]
     return found
 
 
@@ -32,18 +36,22 @@ def make_part(module: Module, microbatch: int, instances: Sequence[Instance]) ->
     return Part(module=module.index, microbatch=microbatch, samples=samples, instances=indexes, sizes=sizes)
 
 
-def pieces_of(job: Job, microbatch: pb.Microbatch) -> list[dict[int, list[Instance]]]:
+def pieces_of(job: Job, microbatch: pb.Microbatch) -> Pieces:
     """Return what memory can be saved by cutting apart: for each piece, its instances by module index.
 
     A sample's instances depend on each other and are one piece. Where it has work for the loss module alone they do
     not, and each is a piece of its own.
     """
-    pieces: list[dict[int, list[Instance]]] = []
-    for sample in range(len(microbatch.samples)):
-        listed = {module.index: instances_of(microbatch, module, [sample]) for module in job.modules}
-        held = {index: instances for index, instances in listed.items() if instances}
+    pieces: Pieces = []
+    for sample, message in enumerate(microbatch.samples):
+        instances, held = message.instances, {}
+        for module in job.modules:
+            of_module = instances.get(module.name)
+            units_of = of_module.units[:] if of_module is not None else ()
+            if units_of:
+                held[module.index] = [(sample, index, units) for index, units in enumerate(units_of)]
         if len(held) == 1:
-            pieces.extend({index: [instance]} for index, instances in held.items() for instance in instances)
+            pieces.extend({index: [instance]} for index, of_loss in held.items() for instance in of_loss)
         elif held:
             pieces.append(held)
     return pieces
@@ -60,12 +68,16 @@ def group_parts(job: Job, batch: pb.Batch, groups: Sequence[Sequence[Sequence[in
         For each microbatch, its pieces (see :func:`pieces_of`) in groups. Within a group a module's instances are cut
         only where the job asks for smaller sub-microbatches.
     """
+    return join_pieces(job, [pieces_of(job, microbatch) for microbatch in batch.microbatches], groups)
+
+
+def join_pieces(job: Job, pieces: Sequence[Pieces], groups: Sequence[Sequence[Sequence[int]]]) -> list[Part]:
+    """As :func:`group_parts`, where the pieces of each microbatch are known."""
     parts: list[Part] = []
-    for j, (microbatch, of_microbatch) in enumerate(zip(batch.microbatches, groups, strict=True)):
-        pieces = pieces_of(job, microbatch)
-        for group in of_microbatch:
+    for j, (of_microbatch, joined) in enumerate(zip(pieces, groups, strict=True)):
+        for group in joined:
             for module in job.modules:
-                listed = [instance for piece in group for instance in pieces[piece].get(module.index, ())]
+                listed = [instance for piece in group for instance in of_microbatch[piece].get(module.index, ())]
                 parts.extend(make_part(module, j, cut) for cut in _cut(listed, module.max_units))
     return parts
 

@@ -34,8 +34,8 @@ def ways(first_layer: int, num_layers: int) -> LeanWays:
 
 
 def test_each_run_has_its_leanest_strategy() -> None:
-    assert ways(0, 6).leanest(0) == [("offload", 2), ("store", 1), ("mine", 2), ("store", 1)]
-    assert ways(1, 3).leanest(0) == [("offload", 1), ("store", 1), ("mine", 1)]
+    assert ways(0, 6).leanest(0) == (("offload", 2), ("store", 1), ("mine", 2), ("store", 1))
+    assert ways(1, 3).leanest(0) == (("offload", 1), ("store", 1), ("mine", 1))
     assert (ways(0, 6).most(0), ways(1, 3).most(0), ways(2, 1).most(0)) == (4, 2, 0)
 
 
