@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
     from planner_service.costs.account import ChunkRange, JobCost, ModuleCost, RankCost, WayCost
 
+NOTICEABLE = 5e-4
+"""Share by which a rank may have more to do than the mean and still be like the others."""
+
 
 def cost_table(cost: JobCost) -> str:
     """Lay out modules, the ways to run their layers, and ranks."""
@@ -76,7 +79,9 @@ def _layers(chunks: Iterable[ChunkRange]) -> str:
 def _balance(ranks: Sequence[RankCost]) -> Iterator[str]:
     mean_us = sum(rank.total_us for rank in ranks) / len(ranks)
     busiest = max(ranks, key=lambda rank: rank.total_us)
-    if mean_us:
+    if busiest.total_us - mean_us <= NOTICEABLE * mean_us:
+        yield "all ranks have as much to do"
+    else:
         yield f"rank {busiest.rank} has {busiest.total_us / mean_us - 1:.1%} more to do than the mean"
     for rank in ranks:
         if rank.memory_bytes and rank.static_bytes > rank.memory_bytes:
