@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import TYPE_CHECKING
 
 import pytest
 from dip.costs import LayerTable
@@ -15,6 +16,11 @@ from planner_service.costs.gpus import known_gpus
 from planner_service.costs.operators import Device, Efficiency
 from planner_service.costs.roofline import BACKWARD_ATTENTION, POINTS, STRATEGIES, layer_cost, layer_passes
 from planner_service.costs.transformer import Shard, Transformer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from planner_service.costs.operators import Operator
 
 TIMES_NEAR = 1.3
 """Factor within which each pass is that of the workloads, from one image on; all passes together are within 1.25."""
@@ -86,6 +92,29 @@ def test_a_large_forward_is_its_operations_at_the_rate_that_is_reached() -> None
     traffic_us = 2 * numbers * units / 2039e3
     assert cost.points[-1].forward_us == pytest.approx(products_us + traffic_us, rel=1e-6)
     assert cost.points[-1].backward_weight_us == pytest.approx(products_us, rel=1e-6)
+
+
+def numbers(operators: Sequence[Operator]) -> list[float]:
+    """Return the bf16 numbers a unit of the operators that are traffic alone."""
+    return sorted(o.bytes_each / 2 for o in operators if not o.flop and not o.exchanged)
+
+
+@pytest.mark.parametrize(("matrices", "activation", "gradients"), [(2, 2 * 4096, 3 * 4096), (3, 3 * 4096, 5 * 4096)])
+def test_traffic_beside_products(matrices: int, activation: int, gradients: int) -> None:
+    layer = Transformer(layers=1, width=1024, mlp_width=4096, heads=16, groups=4, mlp_matrices=matrices)
+    passes = layer_passes(Shard(layer=layer, gpus=1), frozen=False)
+    attention = 2 * 1024 + 2 * 256
+    assert numbers(passes.forward) == sorted([attention, 2048, 2048, 3072, 3072, activation])
+    assert numbers(passes.backward_input) == sorted([2 * attention, 3072, 3072, 3072, 3072, gradients])
+    assert numbers(passes.backward_weight) == []
+    up = (matrices - 1) * 4096
+    weights = [1024 * (1024 + 512), 1024 * 1024, 1024 * up, 4096 * 1024]
+    assert [o.bytes_once for o in passes.forward if o.flop] == [2 * w for w in weights]
+    assert [o.bytes_once for o in passes.backward_input if o.flop] == [2 * w for w in weights]
+    # the gradient in fp32 is read and written
+    assert [o.bytes_once for o in passes.backward_weight] == [8 * w for w in weights]
+    for operators in (passes.forward, passes.backward_input, passes.backward_weight):
+        assert [o.flop for o in operators if o.flop] == [2 * w for w in weights]
 
 
 def test_attention_counts_pairs_of_units() -> None:
