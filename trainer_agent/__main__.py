@@ -34,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             target,
             device=options.device,
             repeats=options.repeats,
+            strategies=tuple(filter(None, options.strategies.split(","))),
             progress=lambda line: print(line, file=sys.stderr, flush=True),
         )
     except (TrainerAgentError, DipError) as error:
@@ -71,6 +72,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     profile.add_argument(
         "--repeats", type=int, default=DEFAULT_REPEATS, help="measurements of each figure (%(default)s)"
+    )
+    profile.add_argument(
+        "--strategies", default="recompute", help="ways to keep less, by commas: recompute, offload (%(default)s)"
     )
     profile.add_argument("--device", default="cpu", help="where to measure (%(default)s)")
     profile.add_argument("--threads", type=int, default=0, help="threads of torch; as many as a rank will have")

@@ -13,7 +13,7 @@ from trainer_agent.compiling import OFFLOAD, RECOMPUTE, STORE
 from trainer_agent.errors import HandOffError, StageInterfaceError
 from trainer_agent.halves import WeightHalf, input_half
 from trainer_agent.rows import add_gradients, gather_results
-from trainer_agent.saved import SavedTensors, offloaded_alone
+from trainer_agent.saved import SavedTensors, offloaded_alone, storages
 from trainer_agent.stages import StageTask
 
 if TYPE_CHECKING:
@@ -195,6 +195,12 @@ class StageRunner:
         left, saved = self._left.pop(work.cell.sub_microbatch)
         left.run()
         saved.release()
+
+    def held_bytes(self, work: CellPlan) -> int:
+        """Count what is held of one sub-microbatch between its halves, each storage once, parameters not counted."""
+        left, saved = self._left[work.cell.sub_microbatch]
+        held = storages([*saved.tensors(), *left.tensors()])
+        return sum(held.values()) - sum(held.get(own, 0) for own in storages(self.module.parameters()))
 
     def _gradient(
         self, work: CellPlan, output: torch.Tensor, gradients: Sequence[torch.Tensor], loss_scale: float

@@ -1,16 +1,20 @@
-"""Times one layer of a user's module: forward, both gradients, what it keeps, and the same recomputed."""
+"""Times one layer of a user's module: forward, both gradients, what it keeps, and the same in leaner ways."""
 
 from __future__ import annotations
 
 import statistics
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch.utils.checkpoint import checkpoint
 
+from trainer_agent.compiling import OFFLOAD, RECOMPUTE, STORE
 from trainer_agent.errors import ProfileError
+from trainer_agent.half_timing import WARM_UP, HalfTimer
+from trainer_agent.saved import offloaded_alone, storages
 from trainer_agent.stages import GatheredResults, Instance, StageTask
 
 if TYPE_CHECKING:
@@ -18,31 +22,26 @@ if TYPE_CHECKING:
 
     from trainer_agent.stages import Chunk, ChunkModule, ModuleHandOffs
 
-WARM_UP = 2
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerTimes:
-    """What one layer takes for instances of certain sizes, in microseconds and bytes.
+    """What one layer takes in one way for instances of certain sizes, in microseconds and bytes.
 
     Parameters
     ----------
     forward_us, backward_input_us, backward_weight_us
-        Medians. The weight half is what a whole backward takes beyond the input half.
+        Medians. Where backwards are not split, the weight half is what a whole one takes beyond the input half.
     activation_bytes
-        What the forward keeps for the backward, parameters not counted.
-    recompute_backward_input_us
-        The input half of a recomputed layer: its forward once more.
-    recompute_bytes
-        What a recomputed layer keeps: its input.
+        What the forward keeps for the backward, parameters not counted; of a lean way its input.
+    split_activation_bytes
+        The most that is held from the start of the input half to the end of the weight half.
     """
 
     forward_us: float
-    backward_input_us: float
-    backward_weight_us: float
-    activation_bytes: int
-    recompute_backward_input_us: float
-    recompute_bytes: int
+    backward_input_us: float = 0.0
+    backward_weight_us: float = 0.0
+    activation_bytes: int = 0
+    split_activation_bytes: int = 0
 
 
 class LayerTimer:
@@ -64,6 +63,10 @@ class LayerTimer:
         one such instance for each size.
     trains
         Whether the module has a backward.
+    frozen
+        Whether it has no weights to train.
+    split
+        Whether to run backwards as two halves.
     device
         Where to time.
     repeats
@@ -79,6 +82,8 @@ class LayerTimer:
         inputs: Sequence[str],
         make_batch: Callable[[str, Sequence[int]], object] | None,
         trains: bool,
+        frozen: bool,
+        split: bool,
         device: torch.device,
         repeats: int,
     ) -> None:
@@ -88,9 +93,30 @@ class LayerTimer:
         self._parameters: list[torch.Tensor] = [
             parameter for parameter in module.parameters() if parameter.requires_grad
         ]
+        self._halves = (
+            HalfTimer(
+                module=self._module,
+                chunk=chunk,
+                hand_offs=hand_offs,
+                inputs=inputs,
+                alone=make_batch is None,
+                frozen=frozen,
+                device=device,
+                repeats=repeats,
+            )
+            if split
+            else None
+        )
 
-    def measure(self, sizes: Sequence[int]) -> LayerTimes:
+    def measure(self, sizes: Sequence[int], ways: Sequence[str] = (STORE,)) -> dict[str, LayerTimes]:
         """Time the layer for instances of these sizes, processed together.
+
+        Parameters
+        ----------
+        sizes
+            Units of each instance.
+        ways
+            Strategies to time it in; "store" is the first.
 
         Raises
         ------
@@ -100,7 +126,7 @@ class LayerTimer:
         task, x = self._task(sizes), self._input(sizes)
         try:
             with torch.set_grad_enabled(self._trains):
-                y = self._run(x, task, recompute=False)
+                y = self._run(x, task, STORE)
         except (RuntimeError, ValueError, TypeError, AttributeError, IndexError, KeyError) as error:
             raise ProfileError(
                 f"layer {self._chunk.first_layer} of {self._chunk.module} does not run on sizes {list(sizes)} alone: "
@@ -111,28 +137,56 @@ class LayerTimer:
                 f"layer {self._chunk.first_layer} of {self._chunk.module} returned a {type(y).__name__}; only layers "
                 "that take and return a Tensor can be measured: state the costs of others in the job"
             )
-        forward = self._median_us(lambda: self._run(x, task, recompute=False))
         if not self._trains or not y.requires_grad:
-            return LayerTimes(
-                forward_us=forward,
-                backward_input_us=0.0,
-                backward_weight_us=0.0,
-                activation_bytes=0,
-                recompute_backward_input_us=0.0,
-                recompute_bytes=0,
-            )
+            alike = LayerTimes(forward_us=self._median_us(lambda: self._run(x, task, STORE)))
+            return dict.fromkeys(ways, alike)
+        found = {STORE: self._stored(task, x, y)}
+        for way in ways[1:]:
+            found[way] = self._lean(task, x, way, found[STORE])
+        return found
+
+    def _stored(self, task: StageTask, x: torch.Tensor, y: torch.Tensor) -> LayerTimes:
+        kept = self._kept_bytes(task, x)
+        forward = self._median_us(lambda: self._run(x, task, STORE))
+        if self._halves is not None:
+            return self._split(task, x, STORE, forward, kept_bytes=kept, most_bytes=kept)
         inputs = [x] if self._reaches(y, x) else []
-        to_input = self._backward_us(task, x, inputs, recompute=False) if inputs else 0.0
-        whole = self._backward_us(task, x, inputs + self._parameters, recompute=False)
-        again = self._backward_us(task, x, inputs + self._parameters, recompute=True)
-        weight = max(0.0, whole - to_input) if self._parameters else 0.0
+        to_input = self._backward_us(task, x, inputs, STORE) if inputs else 0.0
+        whole = self._backward_us(task, x, inputs + self._parameters, STORE)
         return LayerTimes(
             forward_us=forward,
             backward_input_us=to_input,
-            backward_weight_us=weight,
-            activation_bytes=self._kept_bytes(task, x, recompute=False),
-            recompute_backward_input_us=max(to_input, again - weight),
-            recompute_bytes=self._kept_bytes(task, x, recompute=True),
+            backward_weight_us=max(0.0, whole - to_input) if self._parameters else 0.0,
+            activation_bytes=kept,
+            split_activation_bytes=kept,
+        )
+
+    def _lean(self, task: StageTask, x: torch.Tensor, way: str, stored: LayerTimes) -> LayerTimes:
+        kept, most = x.untyped_storage().nbytes(), stored.activation_bytes
+        forward = stored.forward_us if way == RECOMPUTE else self._median_us(lambda: self._run(x, task, way))
+        if self._halves is not None:
+            return self._split(task, x, way, forward, kept_bytes=kept, most_bytes=most)
+        inputs = [x] if stored.backward_input_us else []
+        whole = self._backward_us(task, x, inputs + self._parameters, way)
+        return LayerTimes(
+            forward_us=forward,
+            backward_input_us=max(stored.backward_input_us, whole - stored.backward_weight_us),
+            backward_weight_us=stored.backward_weight_us,
+            activation_bytes=kept,
+            split_activation_bytes=most,
+        )
+
+    def _split(
+        self, task: StageTask, x: torch.Tensor, way: str, forward_us: float, *, kept_bytes: int, most_bytes: int
+    ) -> LayerTimes:
+        """Time the halves; at the start of the input half all that a stored layer keeps is held."""
+        halves = cast("HalfTimer", self._halves).measure(task, x, way)
+        return LayerTimes(
+            forward_us=forward_us,
+            backward_input_us=halves.input_us,
+            backward_weight_us=halves.weight_us,
+            activation_bytes=kept_bytes,
+            split_activation_bytes=max(most_bytes, halves.between_bytes),
         )
 
     def _task(self, sizes: Sequence[int]) -> StageTask:
@@ -156,12 +210,16 @@ class LayerTimer:
         drawn = torch.randn(output.shape(rows), generator=generator).to(self._device, output.dtype)
         return drawn.requires_grad_(self._trains)
 
-    def _run(self, x: torch.Tensor, task: StageTask, *, recompute: bool) -> torch.Tensor:
+    def _run(self, x: torch.Tensor, task: StageTask, way: str) -> torch.Tensor:
         module, chunk = self._module, self._chunk
         if chunk.is_first and self._make_batch:
             x = module.enter(task, {name: GatheredResults({}) for name in self._inputs})
         (layer,) = module.layers
-        y = checkpoint(layer, x, task, use_reentrant=False) if recompute else layer(x, task)
+        if way == RECOMPUTE:
+            y = checkpoint(layer, x, task, use_reentrant=False)
+        else:
+            with offloaded_alone(module.parameters()) if way == OFFLOAD else nullcontext():
+                y = layer(x, task)
         if self._make_batch and chunk.is_loss:
             return module.loss(y, task)
         return module.leave(y, task) if self._make_batch and chunk.is_last else y
@@ -170,19 +228,17 @@ class LayerTimer:
         (found,) = torch.autograd.grad(y, [x], torch.ones_like(y), allow_unused=True)
         return found is not None
 
-    def _backward_us(
-        self, task: StageTask, x: torch.Tensor, wanted: Sequence[torch.Tensor], *, recompute: bool
-    ) -> float:
+    def _backward_us(self, task: StageTask, x: torch.Tensor, wanted: Sequence[torch.Tensor], way: str) -> float:
         """Median time of the gradients of some tensors, each after a forward of its own."""
         if not wanted:
             return 0.0
-        y = [self._run(x, task, recompute=recompute)]
+        y = [self._run(x, task, way)]
 
         def backward() -> None:
             torch.autograd.grad(y, list(wanted), [torch.ones_like(y[0])], allow_unused=True)
 
         def forward() -> None:
-            y[0] = self._run(x, task, recompute=recompute)
+            y[0] = self._run(x, task, way)
 
         return self._median_us(backward, before=forward)
 
@@ -203,20 +259,15 @@ class LayerTimer:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
 
-    def _kept_bytes(self, task: StageTask, x: torch.Tensor, *, recompute: bool) -> int:
+    def _kept_bytes(self, task: StageTask, x: torch.Tensor) -> int:
         """Bytes that the graph of a forward holds, each storage once, parameters not counted."""
-        parameters = {parameter.untyped_storage().data_ptr() for parameter in self._module.parameters()}
-        kept: dict[int, int] = {}
+        kept: list[torch.Tensor] = []
 
         def pack(tensor: torch.Tensor) -> torch.Tensor:
-            storage = tensor.untyped_storage()
-            if storage.data_ptr() not in parameters:
-                kept[storage.data_ptr()] = storage.nbytes()
+            kept.append(tensor.detach())
             return tensor
 
-        if recompute:
-            return x.untyped_storage().nbytes()
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            y = self._run(x, task, recompute=False)
-        del y
-        return sum(kept.values())
+            self._run(x, task, STORE)
+        own = storages(self._module.parameters())
+        return sum(size for storage, size in storages(kept).items() if storage not in own)

@@ -18,7 +18,7 @@ from dip.job import Job
 from dip.planner.v1 import planner_pb2 as pb
 from dip.validation import validate_job_spec
 
-from trainer_agent.compiling import RECOMPUTE
+from trainer_agent.compiling import OFFLOAD, RECOMPUTE, STORE
 from trainer_agent.errors import ProfileError
 from trainer_agent.first_rank import decided_by_first_rank
 from trainer_agent.layer_timing import LayerTimer
@@ -37,6 +37,7 @@ DEFAULT_REPEATS = 5
 TRAINED_COPIES = 4
 # Of a measured time, what the squared part may be.
 LARGEST_ATTENTION_SHARE = 0.95
+LEAN = RECOMPUTE, OFFLOAD
 
 MakeBatch: TypeAlias = Callable[[str, Sequence[int]], object]
 Units: TypeAlias = Sequence[int] | Mapping[str, Sequence[int]]
@@ -87,9 +88,13 @@ def profile_layers(
     mesh: Mesh | None = None,
     device: torch.device | str = "cpu",
     repeats: int = DEFAULT_REPEATS,
+    strategies: Sequence[str] = (RECOMPUTE,),
     progress: Callable[[str], object] | None = None,
 ) -> pb.JobSpec:
     """Measure every run of layers and return the job with its costs.
+
+    Where the job allows split backwards, both halves are measured as they are run, and what is held between them;
+    else the weight half is what a whole backward takes beyond the gradient of the input.
 
     Parameters
     ----------
@@ -102,6 +107,8 @@ def profile_layers(
         Where to measure.
     repeats
         Measurements of each figure; the median counts.
+    strategies
+        Ways to keep less that are measured beside "store": "recompute", "offload".
     progress
         Called with a line of text for each run of layers.
 
@@ -113,9 +120,9 @@ def profile_layers(
         The job is not valid even with its costs.
     """
     if mesh is None:
-        return _measured(target, torch.device(device), repeats, progress)
+        return _measured(target, torch.device(device), repeats, strategies, progress)
     told = decided_by_first_rank(
-        lambda: _measured(target, torch.device(device), repeats, progress).SerializeToString(),
+        lambda: _measured(target, torch.device(device), repeats, strategies, progress).SerializeToString(),
         mesh,
         what="profile of the layers",
         failure=ProfileError,
@@ -124,10 +131,16 @@ def profile_layers(
 
 
 def _measured(
-    target: ProfileTarget, device: torch.device, repeats: int, progress: Callable[[str], object] | None
+    target: ProfileTarget,
+    device: torch.device,
+    repeats: int,
+    strategies: Sequence[str],
+    progress: Callable[[str], object] | None,
 ) -> pb.JobSpec:
     if repeats < 1:
         raise ProfileError(f"repeats: {repeats}; must be above 0")
+    if set(strategies).difference(LEAN) or len(set(strategies)) != len(strategies):
+        raise ProfileError(f"strategies: {list(strategies)}; must be some of {list(LEAN)}, each once")
     spec = pb.JobSpec()
     spec.CopyFrom(target.spec)
     for module in spec.model.modules:
@@ -143,7 +156,7 @@ def _measured(
         message.result_bytes_per_unit = message.result_bytes_per_unit or _bytes_per_unit(hand_offs.handed_on, sizes)
         for run_message, layers in zip(message.layers, known.runs, strict=True):
             timer, held = _timer(target, job, known, layers, device=device, repeats=repeats)
-            run_message.cost.CopyFrom(measure_cost(timer, sizes))
+            run_message.cost.CopyFrom(measure_cost(timer, sizes, strategies))
             run_message.static_bytes = run_message.static_bytes or held * (1 if known.frozen else TRAINED_COPIES)
             if progress is not None:
                 largest = run_message.cost.points[-1]
@@ -170,6 +183,8 @@ def _timer(
         inputs=[job.modules[index].name for index in module.inputs],
         make_batch=target.make_batch,
         trains=module.trains,
+        frozen=module.frozen,
+        split=job.split_backward,
         device=device,
         repeats=repeats,
     )
@@ -193,37 +208,43 @@ def representative(module: Module, run: LayerRun, *, is_loss: bool) -> Chunk:
     )
 
 
-def measure_cost(timer: LayerTimer, sizes: Sequence[int]) -> pb.LayerCost:
+def measure_cost(timer: LayerTimer, sizes: Sequence[int], strategies: Sequence[str] = (RECOMPUTE,)) -> pb.LayerCost:
     """Measure one layer at several sizes.
 
     The largest size is measured once more as instances of the smallest size: what that takes less, over the squares
     that it has less, is the attention's coefficient, and the points are what is left of the times without it.
     """
-    times = [timer.measure([units]) for units in sizes]
-    attention = _attention(timer, sizes, times)
-    cost = pb.LayerCost(attention=attention)
-    lean = cost.strategies.add(name=RECOMPUTE)
-    lean.attention.forward_us = attention.forward_us
-    lean.attention.backward_input_us = attention.backward_input_us + attention.forward_us
-    for units, taken in zip(sizes, times, strict=True):
-        square = units * units
-        point = cost.points.add(
+    times = [timer.measure([units], (STORE, *strategies)) for units in sizes]
+    stored = [taken[STORE] for taken in times]
+    attention = _attention(timer, sizes, stored)
+    cost = pb.LayerCost(attention=attention, points=_points(sizes, stored, attention))
+    for way in strategies:
+        lean = pb.AttentionCost()
+        lean.CopyFrom(attention)
+        if way == RECOMPUTE:
+            lean.backward_input_us += attention.forward_us
+        points = _points(sizes, [taken[way] for taken in times], lean)
+        for point, beside in zip(points, cost.points, strict=True):
+            if way == RECOMPUTE:
+                point.forward_us = beside.forward_us
+            point.backward_input_us = max(point.backward_input_us, beside.backward_input_us)
+        cost.strategies.add(name=way, points=points, attention=lean)
+    return cost
+
+
+def _points(sizes: Sequence[int], times: Sequence[LayerTimes], attention: pb.AttentionCost) -> list[pb.CostPoint]:
+    """What is left of times without the squared part."""
+    return [
+        pb.CostPoint(
             units=units,
-            forward_us=taken.forward_us - attention.forward_us * square,
-            backward_input_us=taken.backward_input_us - attention.backward_input_us * square,
+            forward_us=taken.forward_us - attention.forward_us * units * units,
+            backward_input_us=max(0.0, taken.backward_input_us - attention.backward_input_us * units * units),
             backward_weight_us=taken.backward_weight_us,
             activation_bytes=taken.activation_bytes,
+            split_activation_bytes=taken.split_activation_bytes,
         )
-        recomputed = taken.recompute_backward_input_us - lean.attention.backward_input_us * square
-        lean.points.add(
-            units=units,
-            forward_us=point.forward_us,
-            backward_input_us=max(point.backward_input_us, recomputed),
-            backward_weight_us=taken.backward_weight_us,
-            activation_bytes=taken.recompute_bytes,
-            split_activation_bytes=taken.activation_bytes,
-        )
-    return cost
+        for units, taken in zip(sizes, times, strict=True)
+    ]
 
 
 def _attention(timer: LayerTimer, sizes: Sequence[int], times: Sequence[LayerTimes]) -> pb.AttentionCost:
@@ -232,7 +253,7 @@ def _attention(timer: LayerTimer, sizes: Sequence[int], times: Sequence[LayerTim
     count = large // small
     if count < 2 or large % small:
         return pb.AttentionCost()
-    whole, parts = times[-1], timer.measure([small] * count)
+    whole, parts = times[-1], timer.measure([small] * count)[STORE]
     squares = large * large - count * small * small
 
     def slope(one: float, other: float, all_sizes: Sequence[float]) -> float:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import weakref
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
@@ -24,7 +26,7 @@ from trainer_agent.setup import chunks_of_rank
 
 if TYPE_CHECKING:
     from trainer_agent.program import CellPlan
-    from trainer_agent.stages import StageTask
+    from trainer_agent.stages import Chunk, StageTask
     from trainer_agent.transfers import Transport
 
 MODEL = TinyModel(modules=(TinyModule(name="language", layers=4, width=8, dropout=0.3),))
@@ -32,17 +34,24 @@ BATCH = random_batch(random.Random(1), MODEL, 1)
 
 
 def runner_and_cell(
-    recompute: float, model: TinyModel = MODEL, chunk_class: type[TinyChunk] = TinyChunk
+    lean: float,
+    model: TinyModel = MODEL,
+    chunk_class: type[TinyChunk] = TinyChunk,
+    *,
+    split: bool = False,
+    way: str = "recompute",
 ) -> tuple[StageRunner, CellPlan]:
     """The only chunk of a module, and its work on a microbatch that is one sub-microbatch."""
-    spec, partition = model.spec(1), pb.Partition()
+    spec, partition = model.spec(1, split_backward=split, strategies=(way,)), pb.Partition()
     partition.chunks.add(module="language", num_layers=4)
     metadata, job = BATCH.metadata(), Job.from_spec(spec)
     for seed in range(100):
-        plan = random_plan(random.Random(seed), spec, partition, metadata, recompute=recompute)
+        plan = random_plan(random.Random(seed), spec, partition, metadata, recompute=lean, split=1.0)
         if len(plan.sub_microbatches) == 1:
             break
-    compiler = Compiler(job=job, partition=partition, rank=0, hand_offs=model.hand_offs())
+    compiler = Compiler(
+        job=job, partition=partition, rank=0, hand_offs=model.hand_offs(), strategies=("store", "recompute", way)
+    )
     steps = compiler.compile(RankPlan.of(plan, metadata, rank=0, iteration=0)).steps
     (chunk,) = chunks_of_rank(job, partition, 0)
     runner = StageRunner(
@@ -51,8 +60,14 @@ def runner_and_cell(
         hand_offs=model.hand_offs()["language"],
         input_modules=(),
         frozen=model.modules[0].frozen,
+        strategies={"in 16 bits": in_16_bits},
     )
     return runner, next(step.work for step in steps if isinstance(step, ComputeStep))
+
+
+def in_16_bits() -> torch.autograd.graph.saved_tensors_hooks:
+    """A way of the user's own: keep less of each number."""
+    return torch.autograd.graph.saved_tensors_hooks(lambda x: x.to(torch.bfloat16), lambda x: x.to(torch.float64))
 
 
 def kept_bytes(runner: StageRunner, work: CellPlan) -> int:
@@ -83,6 +98,71 @@ def test_recompute_gives_the_same_gradients_with_dropout() -> None:
         assert one is not None
         assert other is not None
         torch.testing.assert_close(one, other, rtol=1e-12, atol=0)
+
+
+def gradients(lean: float, *, split: bool, way: str = "recompute") -> tuple[torch.Tensor, list[torch.Tensor | None]]:
+    """Loss and gradients of two sub-microbatches whose backwards follow their forwards; weight halves come last."""
+    runner, work = runner_and_cell(lean, split=split, way=way)
+    other = replace(work, cell=work.cell._replace(sub_microbatch=work.cell.sub_microbatch + 1))
+    assert work.is_split == split
+    torch.manual_seed(5)
+    losses = [runner.forward(one, [], BATCH, training=True) for one in (work, other)]
+    for one in (other, work):
+        if split:
+            assert runner.backward_input(one, [], loss_scale=0.5) == []
+        else:
+            runner.backward(one, [], loss_scale=0.5)
+    if split:
+        for one in (work, other):
+            runner.backward_weight(one)
+    return sum(losses, torch.zeros(())), [parameter.grad for parameter in runner.module.parameters()]
+
+
+@pytest.mark.parametrize(
+    ("lean", "way"), [(0.0, "recompute"), (1.0, "recompute"), (0.5, "recompute"), (1.0, "offload")]
+)
+def test_halves_give_the_gradients_of_the_whole_with_dropout(lean: float, way: str) -> None:
+    (loss, whole), (again, halves) = (gradients(lean, split=split, way=way) for split in (False, True))
+    assert torch.equal(loss, again)
+    for one, other in zip(whole, halves, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-11, atol=0)
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_a_way_of_the_users_own_runs_in_its_context(split: bool) -> None:
+    (_, wanted), (_, found) = gradients(0.0, split=split), gradients(1.0, split=split, way="in 16 bits")
+    for one, other in zip(wanted, found, strict=True):
+        torch.testing.assert_close(one, other, rtol=0.1, atol=0.1)
+    assert not all(map(torch.equal, wanted, found))
+
+
+class Watched(TinyChunk):
+    """Notes what its layers return."""
+
+    def __init__(self, model: TinyModel, chunk: Chunk) -> None:
+        super().__init__(model, chunk)
+        self.made: list[weakref.ref[torch.Tensor]] = []
+        for layer in self.layers:
+            layer.register_forward_hook(lambda module, given, made: self.made.append(weakref.ref(made)))
+
+
+@pytest.mark.parametrize("lean", [0.0, 1.0])
+def test_nothing_is_left_of_a_cell_after_its_weight_half(lean: float) -> None:
+    """At once, not when Python collects its garbage."""
+    gc.collect()
+    gc.disable()
+    try:
+        runner, work = runner_and_cell(lean, chunk_class=Watched, split=True)
+        tensors = {id(one) for one in gc.get_objects() if issubclass(type(one), torch.Tensor)}
+        runner.forward(work, [], BATCH, training=True)
+        runner.backward_input(work, [], loss_scale=1.0)
+        runner.backward_weight(work)
+        assert all(made() is None for made in cast("Watched", runner.module).made)
+        left = [o for o in gc.get_objects() if issubclass(type(o), torch.Tensor) and id(o) not in tensors]
+        own = {id(parameter.grad) for parameter in runner.module.parameters()}
+        assert [one.shape for one in left if id(one) not in own] == []
+    finally:
+        gc.enable()
 
 
 def test_recompute_keeps_less() -> None:

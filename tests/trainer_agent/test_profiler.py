@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,10 +13,11 @@ from dip.planner.v1 import planner_pb2 as pb
 from dip.validation import validate_job_spec
 from google.protobuf.json_format import Parse
 from pipelines import targets
+from pipelines.models import TinyChunk
 
 from trainer_agent.__main__ import main, parse_units
 from trainer_agent.errors import ProfileError
-from trainer_agent.profiler import profile_layers
+from trainer_agent.profiler import ProfileTarget, profile_layers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,6 +61,62 @@ def test_recompute_keeps_the_input_alone_and_pays_another_forward() -> None:
         assert lean.activation_bytes == stored.units * 16 * 8
         assert lean.activation_bytes < stored.activation_bytes == lean.split_activation_bytes
         assert lean.backward_input_us >= stored.backward_input_us
+
+
+def split_job(target: ProfileTarget) -> ProfileTarget:
+    spec = pb.JobSpec()
+    spec.CopyFrom(target.spec)
+    spec.options.split_backward = True
+    spec.model.modules[1].frozen = False
+    spec.model.modules[2].frozen = True
+    return replace(target, spec=spec)
+
+
+@pytest.mark.parametrize("with_batch", [True, False])
+def test_halves_are_measured_where_the_job_allows_them(with_batch: bool) -> None:
+    """Of every layer, and of a frozen module after a trainable one the input half alone."""
+    target = split_job(targets.tiny())
+    found = profile_layers(target if with_batch else replace(target, make_batch=None), repeats=2)
+    validate_job_spec(found)
+    for module in found.model.modules:
+        for run in module.layers:
+            (recompute,) = run.cost.strategies
+            for stored, lean in zip(run.cost.points, recompute.points, strict=True):
+                assert stored.backward_input_us > 0
+                assert (stored.backward_weight_us > 0) == (lean.backward_weight_us > 0) == (not module.frozen)
+                assert lean.backward_input_us >= stored.backward_input_us
+                assert stored.split_activation_bytes >= stored.activation_bytes > lean.activation_bytes
+                assert lean.split_activation_bytes >= stored.activation_bytes
+
+
+def test_a_module_of_one_layer_enters_it_and_leaves_it() -> None:
+    """Its input half ends where ``enter`` does, whose gradients are the weight half's."""
+    target = split_job(targets.tiny())
+    for module in target.spec.model.modules:
+        module.layers[0].count, module.frozen = 1, False
+    model = replace(targets.MODEL, modules=tuple(replace(m, layers=1) for m in targets.MODEL.modules))
+    found = profile_layers(replace(target, build_chunk=partial(TinyChunk, model)), repeats=1)
+    for module in found.model.modules:
+        (point, _) = module.layers[0].cost.points
+        assert min(point.backward_input_us, point.backward_weight_us) > 0
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_offload_is_measured_where_it_is_asked_for(split: bool) -> None:
+    target = targets.tiny()
+    spec = profile_layers(split_job(target) if split else target, repeats=1, strategies=("recompute", "offload"))
+    validate_job_spec(spec)
+    cost = spec.model.modules[0].layers[0].cost
+    assert [strategy.name for strategy in cost.strategies] == ["recompute", "offload"]
+    for stored, lean in zip(cost.points, cost.strategies[1].points, strict=True):
+        assert lean.activation_bytes < stored.activation_bytes <= lean.split_activation_bytes
+        assert lean.backward_input_us >= stored.backward_input_us
+
+
+@pytest.mark.parametrize("strategies", [("store",), ("recompute", "recompute"), ("mine",)])
+def test_only_ways_that_keep_less_are_measured_each_once(strategies: tuple[str, ...]) -> None:
+    with pytest.raises(ProfileError, match=r"must be some of \['recompute', 'offload'\], each once"):
+        profile_layers(targets.tiny(), strategies=strategies)
 
 
 def test_sizes_follow_from_hand_offs_and_parameters_and_are_kept_where_given() -> None:
