@@ -44,7 +44,7 @@ class Admission:
     def offer(self, group: int, cell: int, num_bytes: int) -> None:
         """Add a forward that could start now and keeps so many bytes."""
         insort(self._offered[group], (-cell, num_bytes))
-        self._update(group)
+        self._update_offers(group)
 
     def first(self) -> tuple[int, int] | None:
         """Oldest group that has a forward that may start, and the cell of its last such one; None where none may."""
@@ -76,28 +76,37 @@ class Admission:
         """Take an offered forward out: from now on it holds its bytes."""
         self._offered[group].remove((-cell, num_bytes))
         self._held[group + self._size] += num_bytes
-        self._update(group)
+        self._update_offers(group)
+        self._update_memory(group)
 
     def free(self, group: int, num_bytes: int) -> None:
         """Give back what a forward held: its group needs it no more."""
         self._held[group + self._size] -= num_bytes
         self._peak[group + self._size] -= num_bytes
-        self._update(group)
+        self._update_memory(group)
 
     def _limited(self, limit: int, peak: int, held_after: int) -> int:
         """Most that a forward may keep behind groups of this peak; those that need nothing any more do not limit it."""
         return min(limit, self._room - peak - held_after) if peak else limit
 
-    def _update(self, group: int) -> None:
-        """Bring up to date what ranges of groups around one hold, need and offer."""
-        held, peak, least = self._held, self._peak, self._least
-        node = group + self._size
-        least[node] = min([num_bytes for _, num_bytes in self._offered[group]], default=_NOTHING)
-        while node > 1:
+    def _update_offers(self, group: int) -> None:
+        """Bring up to date what the least forward keeps of all ranges around a group."""
+        least, node = self._least, group + self._size
+        now = min([num_bytes for _, num_bytes in self._offered[group]], default=_NOTHING)
+        while least[node] != now:
+            least[node] = now
             node //= 2
+            if not node:
+                return
+            now = min(least[2 * node], least[2 * node + 1])
+
+    def _update_memory(self, group: int) -> None:
+        """Bring up to date what all ranges around a group hold and need."""
+        held, peak, node = self._held, self._peak, (group + self._size) // 2
+        while node:
             older, newer = 2 * node, 2 * node + 1
-            later = held[newer]
-            held[node] = held[older] + later
-            before = peak[older] + later if peak[older] else 0
+            held_later = held[newer]
+            held[node] = held[older] + held_later
+            before = peak[older] + held_later if peak[older] else 0
             peak[node] = before if before > peak[newer] else peak[newer]
-            least[node] = least[older] if least[older] < least[newer] else least[newer]
+            node //= 2

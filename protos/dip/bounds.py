@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dip.costs import duration_us
 
 if TYPE_CHECKING:
-    from dip.work import Work
+    from dip.work import Kind, Work
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,29 +33,33 @@ class Fastest:
 
 def fastest_times(work: Work) -> list[Fastest]:
     """Least times of every cell."""
-    known: dict[int, Fastest] = {}
-    for cell, kind in enumerate(work.cell_kind):
-        if kind not in known:
-            known[kind] = _fastest(work, cell)
-    return [known[kind] for kind in work.cell_kind]
+    book = work.job.cost_book
+    known: dict[tuple[object, ...], Fastest] = {}
+    of_kind: list[Fastest] = []
+    for kind in work.kinds:
+        key = book.likeness(kind.chunk), kind.units, kind.squares
+        if key not in known:
+            known[key] = _fastest(work, kind)
+        of_kind.append(known[key])
+    return [of_kind[kind] for kind in work.cell_kind]
 
 
-def _fastest(work: Work, cell: int) -> Fastest:
-    chunk, part, module = work.cell_chunk[cell], work.parts[work.cell_part[cell]], work.module_of(cell)
+def _fastest(work: Work, kind: Kind) -> Fastest:
+    chunk, job = kind.chunk, work.job
+    module, speed = job.modules[chunk.module], job.speed[chunk.rank]
     forward = given = weight = whole = 0.0
-    for run, count in module.runs_of(chunk.first_layer, chunk.num_layers):
-        costs = [run.table.at(name, part.units, part.squares) for name in run.table.strategies]
+    for run, count in job.cost_book.runs(chunk):
+        costs = [run.table.at(name, kind.units, kind.squares) for name in run.table.strategies]
         weights = [0.0 if module.frozen else cost.backward_weight_us for cost in costs]
         forward += count * min(cost.forward_us for cost in costs)
         given += count * min(cost.backward_input_us for cost in costs)
         weight += count * min(weights)
         whole += count * min(cost.backward_input_us + w for cost, w in zip(costs, weights, strict=True))
-    speed = work.job.speed[chunk.rank]
     forward_us = duration_us(forward, speed)
-    if not work.has_backward(cell):
+    if work.forward_only or not module.trains:
         return Fastest(forward_us=forward_us, gradient_us=0, total_us=forward_us)
     backward_us = gradient_us = duration_us(whole, speed)
-    if work.job.split_backward:
+    if job.split_backward:
         gradient_us = min(backward_us, duration_us(given, speed))
         halves = duration_us(given, speed) + (0 if module.frozen else duration_us(weight, speed))
         backward_us = min(backward_us, halves)
@@ -73,7 +77,7 @@ class Chains:
     backward_tail_us
         After the end of the task that gives the cell's gradient; after its forward, where it has no backward.
     gradient_head_us
-        Before the start of the task that gives the cell's gradient.
+        Before the start of the task that gives the cell's gradient; 0 where it has no backward.
     forward_tail_us
         After the end of the cell's forward.
     """
@@ -86,34 +90,26 @@ class Chains:
 
 def longest_chains(work: Work, times: list[Fastest]) -> Chains:
     """Longest chains before and after every task."""
-    num = work.num_cells
-    edges = sorted(work.edges, key=lambda edge: _place(work, edge.producer))
-    head = [0] * num
-    for edge in edges:
-        head[edge.consumer] = max(
-            head[edge.consumer], head[edge.producer] + times[edge.producer].forward_us + edge.hop_us
-        )
-    gradient = [head[cell] + times[cell].forward_us for cell in range(num)]
-    for edge in reversed(edges):
-        if work.has_backward(edge.producer):
-            ready = gradient[edge.consumer] + times[edge.consumer].gradient_us + edge.hop_us
-            gradient[edge.producer] = max(gradient[edge.producer], ready)
-    tail = [0] * num
-    for edge in edges:
-        if work.has_backward(edge.producer):
-            left = tail[edge.producer] + times[edge.producer].gradient_us + edge.hop_us
-            tail[edge.consumer] = max(tail[edge.consumer], left)
-    forward_tail = [tail[cell] + times[cell].gradient_us for cell in range(num)]
-    for edge in reversed(edges):
-        left = edge.hop_us + times[edge.consumer].forward_us + forward_tail[edge.consumer]
-        forward_tail[edge.producer] = max(forward_tail[edge.producer], left)
-    return Chains(forward_head_us=head, forward_tail_us=forward_tail, gradient_head_us=gradient, backward_tail_us=tail)
+    n, successors = work.num_cells, work.successors
+    forwards = _in_order(work)
+    rows = forwards + [n + cell for cell in reversed(forwards)]
+    length = [time.forward_us for time in times] + [time.gradient_us for time in times]
+    head, tail = [0] * (2 * n), [0] * (2 * n)
+    for row in rows:
+        done = head[row] + length[row]
+        for later, hop in successors[row]:
+            head[later] = max(head[later], done + hop)
+    for row in reversed(rows):
+        tail[row] = max([hop + length[later] + tail[later] for later, hop in successors[row]], default=0)
+    return Chains(
+        forward_head_us=head[:n], forward_tail_us=tail[:n], gradient_head_us=head[n:], backward_tail_us=tail[n:]
+    )
 
 
-def _place(work: Work, cell: int) -> tuple[int, int, int]:
-    """Place of a cell in an order in which producers come before consumers."""
-    part = work.cell_part[cell]
-    return work.parts[part].microbatch, work.parts[part].module, cell
+def _in_order(work: Work) -> list[int]:
+    """All cells, producers before consumers."""
+    parts = sorted(range(len(work.parts)), key=lambda p: (work.parts[p].microbatch, work.parts[p].module))
+    return [cell for p in parts for cell in range(work.first_cell[p], work.last_cell(p) + 1)]
 
 
 def chain_bound_us(work: Work) -> int:
@@ -123,20 +119,20 @@ def chain_bound_us(work: Work) -> int:
     """
     times = fastest_times(work)
     chains = longest_chains(work, times)
-    bound = 0
-    load = [0] * work.job.ranks
-    heads: list[list[int]] = [[] for _ in load]
-    tails: list[list[int]] = [[] for _ in load]
-    for cell, time in enumerate(times):
-        rank = work.cell_chunk[cell].rank
+    bound, ranks = 0, range(work.job.ranks)
+    load = [0 for _ in ranks]
+    heads: list[list[int]] = [[] for _ in ranks]
+    tails: list[list[int]] = [[] for _ in ranks]
+    cells = zip(work.cell_rank, times, chains.forward_head_us, chains.forward_tail_us, strict=True)
+    for cell, (rank, time, head, tail) in enumerate(cells):
+        bound = max(bound, head + time.forward_us + tail)
         load[rank] += time.total_us
-        heads[rank].append(chains.forward_head_us[cell])
-        # With a split backward the weight half may come after everything: nothing need follow it.
-        last_is_weight = work.job.split_backward and time.gradient_us and not work.module_of(cell).frozen
-        tails[rank].append(0 if last_is_weight else chains.backward_tail_us[cell])
-        if not time.gradient_us:
-            tails[rank][-1] = chains.forward_tail_us[cell]
-        bound = max(bound, chains.forward_head_us[cell] + time.forward_us + chains.forward_tail_us[cell])
+        heads[rank].append(head)
+        if time.gradient_us:
+            # With a split backward the weight half may come after everything: nothing need follow it.
+            last_is_weight = work.job.split_backward and not work.module_of(cell).frozen
+            tail = 0 if last_is_weight else chains.backward_tail_us[cell]
+        tails[rank].append(tail)
     for rank, amount in enumerate(load):
         if amount:
             bound = max(bound, min(heads[rank]) + amount + min(tails[rank]))

@@ -50,7 +50,7 @@ class CostBook:
 
     def __init__(self, modules: Sequence[Module], speed: Sequence[float]) -> None:
         self._modules, self._speed = modules, speed
-        self._known_layers: dict[tuple[int, int, int], tuple[tuple[object, ...], list[tuple[LayerRun, int]]]] = {}
+        self._chunks: dict[tuple[object, ...], tuple[tuple[object, ...], list[tuple[LayerRun, int]]]] = {}
         self._known: dict[tuple[object, ...], CellCost] = {}
 
     def cost(self, chunk: Chunk, *, units: int, squares: int, way: Way = ()) -> CellCost:
@@ -61,24 +61,27 @@ class CostBook:
         ValueError
             If ``way`` names a strategy that a layer does not have.
         """
-        key = self._layers(chunk)[0], self._speed[chunk.rank], units, squares, way
+        key = self.likeness(chunk), units, squares, way
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = self._made(chunk, units, squares, way)
         return found
 
+    def likeness(self, chunk: Chunk) -> tuple[object, ...]:
+        """Equal for chunks that cost the same: as many layers of the same runs, on ranks of one speed."""
+        return self._seen(chunk)[0]
+
     def runs(self, chunk: Chunk) -> list[tuple[LayerRun, int]]:
         """Runs of identical layers that a chunk has layers of, each with their number, in layer order."""
-        return self._layers(chunk)[1]
+        return self._seen(chunk)[1]
 
-    def _layers(self, chunk: Chunk) -> tuple[tuple[object, ...], list[tuple[LayerRun, int]]]:
-        """Which layers a chunk has, as a key that is equal for chunks whose layers are the same, and as runs."""
-        key = chunk.module, chunk.first_layer, chunk.num_layers
-        found = self._known_layers.get(key)
+    def _seen(self, chunk: Chunk) -> tuple[tuple[object, ...], list[tuple[LayerRun, int]]]:
+        key = chunk.module, chunk.first_layer, chunk.num_layers, self._speed[chunk.rank]
+        found = self._chunks.get(key)
         if found is None:
             runs = self._modules[chunk.module].runs_of(chunk.first_layer, chunk.num_layers)
-            names = chunk.module, *((run.start, count) for run, count in runs)
-            found = self._known_layers[key] = names, runs
+            likeness = chunk.module, self._speed[chunk.rank], *((run.start, count) for run, count in runs)
+            found = self._chunks[key] = likeness, runs
         return found
 
     def _made(self, chunk: Chunk, units: int, squares: int, way: Way) -> CellCost:
