@@ -12,6 +12,7 @@ from dip.planner.v1 import planner_pb2 as pb
 from dip.validation import validate_job_spec
 
 from planner_service.costs.checks import shown
+from planner_service.costs.gpus import BYTES_PER_US
 from planner_service.costs.operators import Device
 from planner_service.costs.roofline import BF16, layer_cost
 from planner_service.costs.tables import DescriptionError
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from planner_service.costs.transformer import Transformer
 
 BYTES_PER_GB = 1_000_000_000
-BYTES_PER_US = 1000
-"""One GB/s."""
 
 
 def job_spec(description: Description, measured: Mapping[str, pb.JobSpec] | None = None) -> pb.JobSpec:

@@ -90,10 +90,17 @@ def _modules(held: object, faults: Faults) -> tuple[ModuleDescription, ...]:
 
 def _module(table: object, path: str, faults: Faults) -> ModuleDescription | None:
     """Read one module: the keys of its layers' shape stand beside the others."""
-    if not isinstance(table, dict) or "measured" in table:
-        return read_table(ModuleDescription, table, path, faults, transformer=None)
+    if not isinstance(table, dict):
+        faults.add(path, f" is {shown(table)}, must be a table")
+        return None
     before = len(faults)
     shape = {key: value for key, value in table.items() if key in _SHAPE}
+    if "measured" in table:
+        if not shape:
+            return read_table(ModuleDescription, table, path, faults, transformer=None)
+        allowed = f"without a shape of layers: there are {', '.join(shape)} as well"
+        faults.add(path, f".measured is {shown(table['measured'])}, must be {allowed}")
+        return None
     others = {key: value for key, value in table.items() if key not in _SHAPE}
     transformer = read_table(Transformer, shape, path, faults) or _ANY_SHAPE
     module = read_table(ModuleDescription, others, path, faults, others=_SHAPE, transformer=transformer, measured="")

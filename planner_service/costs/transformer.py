@@ -25,7 +25,7 @@ class Product(NamedTuple):
 class Transformer:
     """Identical transformer layers: attention and an MLP, each after a normalization and added to its input.
 
-    Biases and the weights of normalizations are left out: they are below 0.1% of a layer.
+    Biases and the weights of normalizations are left out: they are small beside the matrices.
 
     Parameters
     ----------

@@ -130,7 +130,10 @@ def top(**change: object) -> Callable[[Tables], None]:
         (module(merge=0, result_width=8), "modules[1].merge is 0, must be from 1"),
         (module(merge=4), "modules[1].merge is 4, must be 1 where result_width is not given"),
         (module(instances=0), "modules[1].instances is 0, must be from 1"),
-        (module(measured="costs.json"), "modules[1].layers is no known key"),
+        (
+            module(measured="costs.json"),
+            "modules[1].measured is 'costs.json', must be without a shape of layers: there are layers, width",
+        ),
         (module(inputs="vision"), "modules[1].inputs is 'vision', must be a list of text"),
     ],
 )

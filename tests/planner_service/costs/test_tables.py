@@ -38,7 +38,6 @@ def test_values_become_what_fields_are() -> None:
     [
         ({"units": 3.0}, "at.units is 3.0, must be a whole number"),
         ({"units": True}, "at.units is True, must be a whole number"),
-        ({"units": 1 << 20_000}, "at.units is"),
         ({"units": -1}, "at.units is -1, must be 0 or more"),
         ({"units": 1, "share": float("inf")}, "at.share is inf, must be a number"),
         ({"units": 1, "share": 10**400}, "at.share is a whole number of 1329 bits, must be a number"),
@@ -53,10 +52,7 @@ def test_values_become_what_fields_are() -> None:
 )
 def test_faults_have_their_path(table: object, says: str) -> None:
     faults = Faults()
-    made = read_table(Point, table, "at", faults, name="given")
-    if made is not None:
-        assert made.units == 1 << 20_000
-        return
+    assert read_table(Point, table, "at", faults, name="given") is None
     with pytest.raises(DescriptionError) as raised:
         faults.raise_if_any()
     assert says in str(raised.value)
