@@ -61,9 +61,9 @@ def _check_microbatch(microbatch: pb.Microbatch, rules: _SampleRules, path: str,
     """Collect a microbatch's violations; return the number of its instances."""
     total, num_instances = dict.fromkeys(rules.names, 0), 0
     for i, sample in enumerate(microbatch.samples):
-        present = []
-        for name, instances in sample.instances.items():
-            units = instances.units
+        present, by_module = [], sample.instances
+        for name in by_module:
+            units = by_module[name].units[:]
             if units or name not in total:
                 present.append(name)
             if not units:

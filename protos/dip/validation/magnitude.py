@@ -71,10 +71,11 @@ def _loads(spec: pb.JobSpec, batch: pb.Batch) -> dict[str, _Load]:
     loads = {module.name: _Load(instances=[0] * num, units=[0] * num) for module in spec.model.modules}
     for j, microbatch in enumerate(batch.microbatches):
         for sample in microbatch.samples:
-            for name, instances in sample.instances.items():
-                load = loads[name]
-                load.instances[j] += len(instances.units)
-                load.units[j] += sum(instances.units)
+            by_module = sample.instances
+            for name in by_module:
+                load, units = loads[name], by_module[name].units[:]
+                load.instances[j] += len(units)
+                load.units[j] += sum(units)
     return loads
 
 
