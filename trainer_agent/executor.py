@@ -28,9 +28,10 @@ from trainer_agent.setup import check_setup, chunks_of_rank
 from trainer_agent.stages import build_and_check
 from trainer_agent.together import together
 from trainer_agent.transfers import GroupTransport
+from trainer_agent.tying import TiedParameters
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from trainer_agent.measuring import Timeline
     from trainer_agent.plans import PlanSource, TakenPlan
@@ -47,8 +48,11 @@ class Executor:
     Gradients are added to ``parameter.grad``, as ``loss.backward()`` would: call ``optimizer.zero_grad()`` between
     steps, or after several whose gradients are to add up. Whether modules are in training or evaluation mode (dropout)
     is left to ``executor.chunks.train()`` and ``.eval()``; a step never changes it. Results that their consumers ignore
-    get gradients of zeros, not none. One parameter that chunks on several ranks share (a tied embedding) is not kept
-    equal: give each rank its own.
+    get gradients of zeros, not none.
+
+    One parameter that several chunks share (an embedding that is the head as well) must be named in ``tied``: then its
+    copies start alike and get the sum of their gradients. To an optimizer they are several parameters: a norm of all
+    gradients counts each copy.
 
     Parameters
     ----------
@@ -64,6 +68,9 @@ class Executor:
         Ways of the user's own to run a layer, by the name that the job's costs have for them: each call makes the
         context that one layer's forward runs in, ``torch.autograd.graph.saved_tensors_hooks`` say. "store",
         "recompute" and "offload" are there already.
+    tied
+        For each tensor that has copies the names of these, as `named_parameters` has them:
+        ``[("language.embed.weight", "language.head.weight")]``. The first gives the others their values.
     transport
         Sends and receives; over the mesh's pipeline group where not given.
 
@@ -90,6 +97,7 @@ class Executor:
         hand_offs: Mapping[str, ModuleHandOffs],
         loss_weight: LossWeightOf,
         strategies: Mapping[str, Strategy] | None = None,
+        tied: Sequence[Sequence[str]] = (),
         transport: Transport | None = None,
     ) -> None:
         self._source, self._mesh, self._loss_weight = source, source.mesh, loss_weight
@@ -99,8 +107,8 @@ class Executor:
         compare(
             self._mesh.world,
             self._mesh,
-            what="the job as set up (spec, partition, attempt, hand-offs)",
-            digest=_setup_digest(source, hand_offs),
+            what="the job as set up (spec, partition, attempt, hand-offs, tied parameters)",
+            digest=_setup_digest(source, hand_offs, tied),
         )
         self._compiler = Compiler(
             job=job,
@@ -112,6 +120,7 @@ class Executor:
         self._runners: dict[tuple[str, int], StageRunner] = {}
         self.chunks = nn.ModuleDict()
         together(lambda: self._build(job, build_chunk, hand_offs, own), self._mesh, what="building the chunks")
+        self._tied = TiedParameters(tied, dict(self._named(remove_duplicate=False)), self._mesh)
         self._transport = GroupTransport(self._mesh) if transport is None else transport
         self._transport.warm_up()
         self._pending: Outcome | None = None
@@ -150,9 +159,12 @@ class Executor:
         A layer's parameters are ``<module>.layers.<layer>.<name>`` with the layer counted through the whole module,
         all others ``<module>.<name>``.
         """
+        return self._named(remove_duplicate=True)
+
+    def _named(self, *, remove_duplicate: bool) -> Iterator[tuple[str, nn.Parameter]]:
         for runner in self._runners.values():
             chunk = runner.chunk
-            for name, parameter in runner.module.named_parameters():
+            for name, parameter in runner.module.named_parameters(remove_duplicate=remove_duplicate):
                 owner, _, rest = name.partition(".")
                 if owner == "layers":
                     index, _, rest = rest.partition(".")
@@ -232,9 +244,10 @@ class Executor:
         run = _Run(self._mesh.rank, self._runners, Mailbox(self._transport, self._steps), batch, program, weight)
         timeline = make_timeline(self._mesh.device)
         if program.training:
-            earlier = EarlierGradients(self.parameters(), self._mesh)
+            earlier = EarlierGradients(self.parameters(), self._tied.parameters(), self._mesh)
             run.run(timeline)
             reduce_gradients(self.parameters(), self._mesh)
+            self._tied.add_up()
             earlier.put_back()
         else:
             run.run(timeline)
@@ -327,7 +340,7 @@ class _Run:
         timeline.end()
 
 
-def _setup_digest(source: PlanSource, hand_offs: Mapping[str, ModuleHandOffs]) -> bytes:
+def _setup_digest(source: PlanSource, hand_offs: Mapping[str, ModuleHandOffs], tied: Sequence[Sequence[str]]) -> bytes:
     """Digest of everything that all processes must have alike."""
     digest = hashlib.sha256(source.spec.SerializeToString(deterministic=True))
     digest.update(partition_digest(source.partition))
@@ -335,4 +348,5 @@ def _setup_digest(source: PlanSource, hand_offs: Mapping[str, ModuleHandOffs]) -
     for name in sorted(hand_offs):
         for hand_off in (hand_offs[name].output, hand_offs[name].handed_on):
             digest.update(f"{name}{hand_off.features}{hand_off.dtype}".encode())
+    digest.update(str([list(names) for names in tied]).encode())
     return digest.digest()

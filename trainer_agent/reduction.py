@@ -91,21 +91,23 @@ class EarlierGradients:
     """What earlier steps left in the gradients, kept apart while a step adds its own.
 
     It was added up over the replicas then: were it there when this step's gradients are, the replicas would count it
-    once each. With one replica nothing is added up, and nothing is taken away.
+    once each, and so would the copies of a tied parameter. What nobody adds up is not taken away.
 
     Parameters
     ----------
     parameters
         Those of this rank; their gradients are taken away until `put_back`.
+    tied
+        Those of them that are tied.
     mesh
         Tells whether there are replicas.
     """
 
-    def __init__(self, parameters: Iterable[torch.nn.Parameter], mesh: Mesh) -> None:
+    def __init__(
+        self, parameters: Iterable[torch.nn.Parameter], tied: Iterable[torch.nn.Parameter], mesh: Mesh
+    ) -> None:
         self._kept: list[tuple[torch.nn.Parameter, torch.Tensor]] = []
-        if mesh.replicas == 1:
-            return
-        for parameter in parameters:
+        for parameter in parameters if mesh.replicas > 1 else tied:
             if parameter.grad is not None:
                 self._kept.append((parameter, parameter.grad))
                 parameter.grad = None

@@ -58,10 +58,11 @@ class TinyModule:
 
 @dataclass(frozen=True, kw_only=True)
 class TinyModel:
-    """A model; the last module computes the loss."""
+    """A model; the last module computes the loss. Parameters named in one of ``tied`` are one."""
 
     modules: tuple[TinyModule, ...]
     dtype: torch.dtype = torch.float64
+    tied: tuple[tuple[str, ...], ...] = ()
 
     def of(self, name: str) -> TinyModule:
         return next(module for module in self.modules if module.name == name)
@@ -256,7 +257,7 @@ class Trace:
 
 def make_optimizer(named: Mapping[str, nn.Parameter]) -> torch.optim.Optimizer:
     """Optimizer of all parameters; frozen ones never have gradients, and a rank may have none at all."""
-    return torch.optim.SGD([{"params": list(named.values())}], **OPTIMIZER)
+    return torch.optim.SGD([{"params": list(dict.fromkeys(named.values()))}], **OPTIMIZER)
 
 
 class Reference:
@@ -277,9 +278,18 @@ class Reference:
                 is_loss=module is model.modules[-1],
             )
             self.modules[module.name] = TinyChunk(model, chunk).requires_grad_(not module.frozen)
+        for first, *others in model.tied:
+            for name in others:
+                owner, _, attribute = name.rpartition(".")
+                module, _, path = owner.partition(".")
+                setattr(self.modules[module].get_submodule(path), attribute, self.named_parameters()[first])
 
     def named_parameters(self) -> dict[str, nn.Parameter]:
-        return {f"{m}.{name}": p for m, module in self.modules.items() for name, p in module.named_parameters()}
+        return {
+            f"{m}.{name}": p
+            for m, module in self.modules.items()
+            for name, p in module.named_parameters(remove_duplicate=False)
+        }
 
     def _loss_sum(self, batch: TinyBatch, microbatch: int) -> torch.Tensor:
         results: dict[str, dict[tuple[int, int], torch.Tensor]] = {}

@@ -147,6 +147,15 @@ def refused(case: Case) -> Raised | None:
     return _outcome(case, mesh, ScriptedTransport(GroupTransport(mesh), lambda number: None))
 
 
+def construct(case: Case) -> str:
+    """Build executors; returns what that raised."""
+    try:
+        make_executor(case, Mesh.create(timeout_s=20))
+    except TrainerAgentError as error:
+        return str(error)
+    return ""
+
+
 def construct_with_other_costs(case: Case) -> tuple[str, str]:
     """Build executors of which rank 1's has measured other costs; returns the error's kind and text."""
     mesh = Mesh.create(timeout_s=20)

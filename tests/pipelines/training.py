@@ -117,6 +117,7 @@ def make_executor(
         build_chunk or partial(TinyChunk, case.model),
         hand_offs=case.model.hand_offs(),
         loss_weight=partial(loss_weight, case.model),
+        tied=case.model.tied,
         transport=transport,
     )
     return executor, source

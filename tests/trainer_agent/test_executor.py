@@ -96,7 +96,10 @@ def test_processes_with_other_costs_are_told_before_training(workers: Workers) -
     case = make_case(draw, "costs", MODEL, 2, [[random_batch(draw, MODEL, 1)]])
     for kind, message in workers.run(construct_with_other_costs, 2, case):
         assert kind == "RankMismatchError"
-        assert "the job as set up (spec, partition, attempt, hand-offs) of rank 1 differs from rank 0's" in message
+        assert (
+            "the job as set up (spec, partition, attempt, hand-offs, tied parameters) of rank 1 differs from rank 0's"
+            in message
+        )
 
 
 def test_a_rank_that_cannot_build_its_chunks_is_named_on_all_others(workers: Workers) -> None:
