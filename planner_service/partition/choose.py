@@ -6,44 +6,23 @@ do not divide and useless where one module is far cheaper than another, so the s
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from functools import cached_property
-from itertools import product
 from typing import TYPE_CHECKING
 
 from dip.errors import CannotFitError
-from dip.fallback import activation_room, fitting_parts, groups_fit
-from dip.partition import batch_load, cut, slots_of
-from dip.parts import instances_of
-from dip.work import Work, chunks_of
 
 from planner_service.partition.estimate import Estimator
-from planner_service.search.quick import RESERVES, quick_schedule
-from planner_service.split.splitter import SplitTarget, Splitter
+from planner_service.partition.report import ChoiceReport, Tried
+from planner_service.partition.space import Space
+from planner_service.partition.trials import Chosen, Trials
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from dip.job import Job
     from dip.planner.v1 import planner_pb2 as pb
-    from dip.work import Chunk, Part
 
-    from planner_service.search.quick import Candidate
+    from planner_service.partition.choice import Choice
     from planner_service.search.stopping import Stopping
-
-SEGMENTS = (1, 2, 3, 4, 6, 8)
-"""Numbers of segments that are worth a try."""
-
-PARTS = (1, 2, 4, 8)
-"""Numbers of sub-microbatches of the largest microbatch that are worth a try."""
-
-CHEAP = 0.02
-"""A module with less than this share of the time is not cut finer than it must be."""
-
-MOST_CHOICES = 2048
-"""Combinations that get an estimate: with many modules, all of them would take minutes before the first plan."""
-
 
 LAST_TRIES = 4
 """Partitions that hold their layers and are tried in any case before a batch is refused."""
@@ -51,39 +30,15 @@ LAST_TRIES = 4
 OVERRUN = 1.5
 """Used share of the budget above which even one schedule more is too long: the search has time of its own for it."""
 
+SEEDS, MORE_SEEDS = 3, 8
+"""First priorities decoded for each choice, and for the best one."""
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Choice:
-    """What is tried together.
-
-    Parameters
-    ----------
-    segments
-        For each module how many times it visits every rank; 0: one chunk on one rank.
-    parts
-        For each module into how many sub-microbatches its largest microbatch is cut.
-    """
-
-    segments: tuple[int, ...]
-    parts: tuple[int, ...]
-
-    def is_beside(self, other: Choice, scales: Sequence[Sequence[int]]) -> bool:
-        """Whether two choices differ by one step of one number."""
-        pairs = zip(self.segments + self.parts, other.segments + other.parts, scales, strict=True)
-        steps = [abs(scale.index(mine) - scale.index(theirs)) for mine, theirs, scale in pairs]
-        return sum(steps) == 1
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Chosen:
-    """A partition, and the schedule of the representative batch that spoke for it and for its sub-microbatches."""
-
-    partition: pb.Partition
-    candidate: Candidate
+TASKS_WEIGHT = 0.5e-6
+"""What a task costs, as a share of the makespan: the search has less time for each where there are more."""
 
 
 class Chooser:
-    """Tries choices on one batch, those that a simple estimate likes first, until the budget is spent.
+    """Tries choices on one batch or several, those beside the best ones first, until the budget is spent.
 
     Parameters
     ----------
@@ -93,147 +48,125 @@ class Chooser:
         The budget.
     partition
         Kept where given: only sizes are chosen.
+    more
+        Further representative batches: makespans add up.
+    on_progress
+        Told after each try how many there were, and the best makespan so far; None where nothing fitted.
     """
 
-    def __init__(self, job: Job, batch: pb.Batch, stopping: Stopping, partition: pb.Partition | None = None) -> None:
-        self.job, self.batch, self.stopping, self.partition = job, batch, stopping, partition
-        self.loads = [batch_load(module, batch) for module in job.modules]
-        self.estimator = Estimator(job, self.loads, forward_only=batch.forward_only)
-        self.splitter = Splitter(job, batch)
-        self._cuts: dict[tuple[int, ...], pb.Partition] = {}
+    def __init__(
+        self,
+        job: Job,
+        batch: pb.Batch,
+        stopping: Stopping,
+        partition: pb.Partition | None = None,
+        *,
+        more: Sequence[pb.Batch] = (),
+        on_progress: Callable[[int, int | None], None] | None = None,
+    ) -> None:
+        self.stopping, self._on_progress = stopping, on_progress
+        self._job, self._kept = job, partition is not None
+        self.trials = Trials(job, [batch, *more], stopping, partition)
+        self.estimator = Estimator(job, self.trials.sizes, forward_only=batch.forward_only)
+        self.space = Space(job, self.estimator, self.trials.most_instances, kept=self._kept)
+        self._tried: dict[Choice, Tried] = {}
+        self._skipped: set[Choice] = set()
+        self._surrounded: set[Choice] = set()
+        self._best: tuple[float, Choice, Chosen] | None = None
 
     def choose(self) -> Chosen:
         """Best choice within the budget; the one that the estimate likes best is always tried.
 
-        From it on, neighbours of the best one tried come first (one number a step up or down), then the others as the
-        estimate ranks them. Where none fits within the budget, microbatches are cut as far as memory asks for, in at
-        most as much time again.
+        From it on, neighbours of the best one tried come first, as the estimate ranks them, then those of the next
+        best. Where none fits within the budget, microbatches are cut as far as memory asks for, in at most as much
+        time again.
 
         Raises
         ------
         CannotFitError
             If no partition tried fits, however finely microbatches are cut.
         """
-        choices = sorted(self._choices(), key=self.estimate_us)
-        ranked = {choice: place for place, choice in enumerate(choices)}
-        best: tuple[Choice, Chosen] | None = None
-        while len(ranked) == len(choices) or (ranked and not self.stopping.spent()):
-            near = [choice for choice in ranked if best and choice.is_beside(best[0], self._scales)]
-            choice = min(near or ranked, key=ranked.__getitem__)
-            del ranked[choice]
-            found = self._try(choice, best[1].candidate.guide.reserve if best else None)
-            if found and (best is None or found.candidate.makespan_us < best[1].candidate.makespan_us):
-                best = choice, found
-        return self._refined(*best) if best else self._last_resort(choices)
-
-    def _choices(self) -> Iterator[Choice]:
-        """All combinations worth an estimate."""
-        num = len(self.job.modules)
-        for numbers in product(*self._scales):
-            yield Choice(segments=numbers[:num], parts=numbers[num:])
-
-    @cached_property
-    def _scales(self) -> tuple[Sequence[int], ...]:
-        """Numbers worth a try: of segments for each module, then of parts for each module."""
-        modules = range(len(self.job.modules))
-        segments = [self._segments(m) if self.partition is None else (1,) for m in modules]
-        scales = [*segments, *(self._numbers_of_parts(m) for m in modules)]
-        while math.prod(map(len, scales)) > MOST_CHOICES:
-            longest = max(range(len(scales)), key=lambda i: len(scales[i]))
-            scales[longest] = scales[longest][:-1]
-        return tuple(scales)
-
-    def _segments(self, m: int) -> Sequence[int]:
-        module, ranks = self.job.modules[m], self.job.ranks
-        if m in self.job.segments:
-            return (self.job.segments[m],)
-        if self.estimator.shares[m] < CHEAP or module.num_layers < ranks:
-            return (1,) if self.estimator.shares[m] > 0.5 / ranks else (1, 0)
-        return [k for k in SEGMENTS if k * ranks <= module.num_layers]
-
-    def _numbers_of_parts(self, m: int) -> Sequence[int]:
-        module = self.job.modules[m]
-        everything = (instances_of(mb, module, range(len(mb.samples))) for mb in self.batch.microbatches)
-        most = max(map(len, everything), default=0)
-        if module.max_units or self.estimator.shares[m] < CHEAP:
-            return (1,)
-        return [k for k in PARTS if k <= max(1, most)]
-
-    def target(self, choice: Choice) -> SplitTarget:
-        """Sizes that a choice aims at."""
-        units = []
-        for module, load, many in zip(self.job.modules, self.loads, choice.parts, strict=True):
-            largest = max(size for size, _, _ in load.sizes)
-            units.append(module.max_units or (math.ceil(largest / many) if many > 1 else 0))
-        return SplitTarget(units=tuple(units))
-
-    def estimate_us(self, choice: Choice) -> float:
-        """Guess of a choice's makespan."""
-        return self.estimator.makespan_us(self._num_chunks(choice), choice.parts)
-
-    def _num_chunks(self, choice: Choice) -> list[int]:
-        if self.partition is not None:
-            return [sum(chunk.module == module.name for chunk in self.partition.chunks) for module in self.job.modules]
-        pairs = zip(self.job.modules, choice.segments, strict=True)
-        return [max(1, min(k * self.job.ranks, module.num_layers)) for module, k in pairs]
-
-    def _cut(self, choice: Choice) -> pb.Partition:
-        if self.partition is not None:
-            return self.partition
-        if choice.segments not in self._cuts:
-            pairs = zip(self.job.modules, choice.segments, strict=True)
-            slots = [slots_of(self.job, module, k) if k else [0] for module, k in pairs]
-            self._cuts[choice.segments] = cut(self.job, self.loads, slots)
-        return self._cuts[choice.segments]
-
-    def _try(self, choice: Choice, reserve: float | None) -> Chosen | None:
-        """Schedule a choice quickly, with a reserve like the best one known; None where it does not fit."""
-        self.stopping.count(1)
-        chunks = chunks_of(self.job, self._cut(choice))
-        try:
-            room = activation_room(self.job, chunks)
-        except CannotFitError:
-            return None
-        work = self._work(chunks, self.splitter.split(self.target(choice)))
-        if not groups_fit(work, room):
-            return None
-        reserves = RESERVES if reserve is None else (reserve,)
-        candidate, tried = quick_schedule(work, seeds=3, reserves=reserves)
-        self.stopping.count(tried)
-        return Chosen(partition=self._cut(choice), candidate=candidate)
-
-    def _work(self, chunks: Sequence[Sequence[Chunk]], parts: Sequence[Part]) -> Work:
-        return Work(job=self.job, forward_only=self.batch.forward_only, chunks=chunks, parts=parts)
-
-    def _refined(self, choice: Choice, found: Chosen) -> Chosen:
-        """Schedule the best choice with more seeds and more reserves, unless a single try took more than there is."""
+        starts = self.space.starts()
+        choice: Choice | None = starts[0]
+        while choice is not None and not (self._tried and self.stopping.spent()):
+            self._try(choice)
+            choice = self._next(starts)
+        if self._best is None:
+            return self._last_resort(starts)
         if self.stopping.spent(OVERRUN):
-            return found
-        candidate, tried = quick_schedule(found.candidate.work, seeds=8)
-        self.stopping.count(tried)
-        better = candidate if candidate.makespan_us < found.candidate.makespan_us else found.candidate
-        return Chosen(partition=self._cut(choice), candidate=better)
+            return self._best[2]
+        return self.trials.again(self._best[2], seeds=MORE_SEEDS)
 
-    def _last_resort(self, choices: Sequence[Choice]) -> Chosen:
+    @property
+    def report(self) -> ChoiceReport:
+        """What was tried, and why the best choice was taken."""
+        return ChoiceReport(
+            modules=tuple(module.name for module in self._job.modules),
+            kept_partition=self._kept,
+            tried=tuple(self._tried.values()),
+            skipped=len(self._skipped),
+            chosen=self._best[1] if self._best else None,
+        )
+
+    def _next(self, starts: Sequence[Choice]) -> Choice | None:
+        """Choice to try next; None where there is none left."""
+        for choice in starts:
+            if choice not in self._tried:
+                return choice
+        for choice in sorted(self._tried.keys() - self._surrounded, key=self._rank):
+            near = [other for other in self.space.near(choice) if self._is_worth_a_try(other)]
+            if near:
+                return min(near, key=lambda other: (self.estimator.makespan_us(other), other))
+            self._surrounded.add(choice)
+        return None
+
+    def _rank(self, choice: Choice) -> tuple[float, float, Choice]:
+        """Place among those tried: by score; where nothing fits, by how finely memory is cut."""
+        score = self._tried[choice].score
+        fineness = choice.slices * max(choice.parts)
+        return score, -fineness if score == float("inf") else 0.0, choice
+
+    def _is_worth_a_try(self, choice: Choice) -> bool:
+        """Whether a choice is new, and not surely worse than the best one even if no rank ever waits."""
+        if choice in self._tried or choice in self._skipped:
+            return False
+        if self._best and self.estimator.load_us(choice) >= self._best[0]:
+            self._skipped.add(choice)
+            return False
+        return True
+
+    def _try(self, choice: Choice) -> None:
+        """Schedule a choice quickly, with a reserve like the best one known."""
+        reserve = self._best[2].candidate.guide.reserve if self._best else None
+        found = self.trials.schedule(choice, seeds=SEEDS, reserve=reserve)
+        tried = Tried(
+            choice=choice,
+            makespan_us=found.makespan_us if found else None,
+            num_tasks=found.num_tasks if found else 0,
+            score=found.makespan_us * (1.0 + TASKS_WEIGHT * found.num_tasks) if found else float("inf"),
+        )
+        self._tried[choice] = tried
+        if found and (self._best is None or tried.score < self._best[0]):
+            self._best = tried.score, choice, found
+        if self._on_progress:
+            self._on_progress(len(self._tried), self._best[2].makespan_us if self._best else None)
+
+    def _last_resort(self, starts: Sequence[Choice]) -> Chosen:
         """Whole microbatches, cut into pieces as far as memory asks for, on the first partition that allows it."""
         refused: CannotFitError | None = None
-        first_of = {choice.segments: choice for choice in reversed(choices)}
-        tried = 0
-        for choice in sorted(first_of.values(), key=self.estimate_us):
-            if tried >= LAST_TRIES and self.stopping.spent(2.0):
+        known = {choice.shapes: choice for choice in (*self.space.narrow(), *self._tried, *starts)}
+        tries = 0
+        for choice in sorted(known.values(), key=self.estimator.makespan_us):
+            if tries >= LAST_TRIES and self.stopping.spent(2.0):
                 break
-            chunks = chunks_of(self.job, self._cut(choice))
             try:
-                room = activation_room(self.job, chunks)
-                tried += 1
-                self.stopping.count(1)
-                parts = fitting_parts(self.job, self.batch, chunks, room)
+                chosen = self.trials.fit(choice, seeds=MORE_SEEDS)
             except CannotFitError as error:
+                tries += 1
                 refused = refused if refused and refused.needed_bytes <= error.needed_bytes else error
                 continue
-            candidate, schedules = quick_schedule(self._work(chunks, parts), seeds=8)
-            self.stopping.count(schedules)
-            return Chosen(partition=self._cut(choice), candidate=candidate)
+            self._best = float(chosen.makespan_us), choice, chosen
+            return chosen
         if refused is None:
             raise RuntimeError("no choice fits, and none says why")
         raise refused

@@ -1,4 +1,4 @@
-"""Cutting modules into chunks: even in time, aware of ranks' speeds, for any number of layers and ranks."""
+"""Cutting modules into chunks: even in time, aware of ranks' speeds and memory, for any number of layers and ranks."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from dip.chunk_costs import layers_cost
 from dip.costs import STORE
 from dip.job import Job
+from dip.layers import share_layers
 from dip.planner.v1 import planner_pb2 as pb
 
 if TYPE_CHECKING:
@@ -41,8 +42,8 @@ def default_partition(spec: pb.JobSpec, batch: pb.Batch | None = None) -> pb.Par
     """
     job = Job.from_spec(spec)
     loads = [batch_load(module, batch) for module in job.modules] if batch else [typical_load(m) for m in job.modules]
-    ranks = [slots_of(job, module, job.segments.get(module.index, 1)) for module in job.modules]
-    return cut(job, loads, ranks)
+    slots = [slots_of(job, module, job.segments.get(module.index, 1)) for module in job.modules]
+    return cut(job, loads, slots)
 
 
 def typical_load(module: Module) -> Load:
@@ -51,10 +52,10 @@ def typical_load(module: Module) -> Load:
     return Load(sizes=((units, units * units, 1),))
 
 
-def batch_load(module: Module, batch: pb.Batch) -> Load:
-    """One sub-microbatch for each microbatch that has work for the module."""
+def batch_load(module: Module, *batches: pb.Batch) -> Load:
+    """One sub-microbatch for each microbatch of some batches that has work for the module."""
     sizes: dict[tuple[int, int], int] = {}
-    for microbatch in batch.microbatches:
+    for microbatch in (microbatch for batch in batches for microbatch in batch.microbatches):
         units = [u for s in microbatch.samples if module.name in s.instances for u in s.instances[module.name].units]
         if units:
             key = sum(units), sum(u * u for u in units)
@@ -63,9 +64,31 @@ def batch_load(module: Module, batch: pb.Batch) -> Load:
     return Load(sizes=listed) if listed else typical_load(module)
 
 
-def slots_of(job: Job, module: Module, segments: int) -> list[int]:
-    """Ranks of a module's chunks in looped placement: ``segments`` times all ranks, or fewer where layers run out."""
-    return [slot % job.ranks for slot in range(min(segments * job.ranks, module.num_layers))]
+def slots_of(
+    job: Job, module: Module, segments: int, *, width: int = 0, zigzag: bool = False, backwards: bool = False
+) -> list[int]:
+    """Places of a module's chunks, in chunk order: ``segments`` times all ranks, or fewer where layers run out.
+
+    Parameters
+    ----------
+    job, module
+        What is cut.
+    segments
+        How many times a sub-microbatch passes through the ranks.
+    width
+        How many ranks the module is on, numbered from 0; 0: all.
+    zigzag
+        Whether every other segment runs in the opposite direction, so that a segment begins where the one before it
+        ends (V-shaped placement: Qi et al., "Pipeline Parallelism with Controllable Memory", 2024).
+    backwards
+        Whether the first segment runs from the last rank to the first.
+    """
+    there = list(range(min(width or job.ranks, job.ranks)))
+    if backwards:
+        there.reverse()
+    back = there[::-1] if zigzag else there
+    slots = [rank for k in range(segments) for rank in (back if k % 2 else there)]
+    return slots[: module.num_layers]
 
 
 def layer_times_us(module: Module, load: Load) -> list[float]:
@@ -81,11 +104,8 @@ def layer_times_us(module: Module, load: Load) -> list[float]:
     return times
 
 
-def cut(job: Job, loads: Sequence[Load], ranks: Sequence[Sequence[int]]) -> pb.Partition:
-    """Cut every module into chunks on the given ranks, so that ranks are busy alike.
-
-    Modules are cut from the longest to the shortest; each gives its layers one by one to the chunk whose rank has
-    least to do, counted in time at the rank's speed and with what modules before put there, and static bytes allow it.
+def cut(job: Job, loads: Sequence[Load], slots: Sequence[Sequence[int]], busy_us: Sequence[float] = ()) -> pb.Partition:
+    """Cut every module into chunks in the given places, so that ranks are busy alike and hold what they can.
 
     Parameters
     ----------
@@ -93,53 +113,16 @@ def cut(job: Job, loads: Sequence[Load], ranks: Sequence[Sequence[int]]) -> pb.P
         The job.
     loads
         What each module has to do.
-    ranks
-        For each module, the ranks of its chunks, in chunk order; at most as many as it has layers.
+    slots
+        For each module, the places of its chunks, in chunk order; at most as many as it has layers. Places are ranks
+        where they are as many; where they are fewer, they are the ranks that have least to do, in rank order.
+    busy_us
+        For each rank what counts as busy beforehand; empty: nothing.
     """
     times = [layer_times_us(module, load) for module, load in zip(job.modules, loads, strict=True)]
-    busy = [0.0] * job.ranks
-    held = [0] * job.ranks
-    # A module with fewer chunks than ranks leaves ranks out: it goes last, to where there is least to do.
-    order = sorted(range(len(ranks)), key=lambda m: (len(ranks[m]) < job.ranks, -sum(times[m])))
-    chunks: dict[int, list[tuple[int, int]]] = {}
-    for m in order:
-        placed = list(ranks[m])
-        if len(placed) < job.ranks:
-            placed = sorted(sorted(range(job.ranks), key=lambda r: (busy[r], r))[: len(placed)])
-        counts = _counts(job, m, placed, times[m], busy, held)
-        chunks[m] = list(zip(placed, _settle(counts, times[m]), strict=True))
-        first = 0
-        for rank, count in chunks[m]:
-            busy[rank] += sum(times[m][first : first + count]) / job.speed[rank]
-            held[rank] += job.modules[m].static_bytes(first, count)
-            first += count
+    placed, counts = share_layers(job, [sum(of_module) for of_module in times], slots, busy_us)
+    chunks = {m: list(zip(placed[m], _settle(counts[m], times[m]), strict=True)) for m in range(len(job.modules))}
     return partition_message(job, chunks)
-
-
-def _counts(
-    job: Job, m: int, placed: Sequence[int], times: Sequence[float], busy: Sequence[float], held: Sequence[int]
-) -> list[int]:
-    """Number of average layers for each chunk."""
-    module = job.modules[m]
-    mean = sum(times) / len(times)
-    static = module.static_bytes(0, module.num_layers) / module.num_layers
-    counts = [1] * len(placed)
-    load, bytes_held = list(busy), [float(h) for h in held]
-    for rank in placed:
-        load[rank] += mean / job.speed[rank]
-        bytes_held[rank] += static
-
-    def key(slot: int) -> tuple[bool, float, int, int]:
-        rank = placed[slot]
-        full = bool(job.memory_bytes[rank]) and bytes_held[rank] + static > job.memory_bytes[rank]
-        return full, load[rank] + mean / job.speed[rank], counts[slot], slot
-
-    for _ in range(module.num_layers - len(placed)):
-        slot = min(range(len(placed)), key=key)
-        counts[slot] += 1
-        load[placed[slot]] += mean / job.speed[placed[slot]]
-        bytes_held[placed[slot]] += static
-    return counts
 
 
 def _settle(counts: Sequence[int], times: Sequence[float]) -> list[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
@@ -12,8 +11,8 @@ from dip.errors import CannotFitError
 from dip.job import Job
 from dip.validation import validate_partition
 
-from planner_service.partition import choose
-from planner_service.partition.choose import MOST_CHOICES, Chooser
+from planner_service.partition import trials
+from planner_service.partition.choose import SEEDS, Chooser
 from planner_service.search.quick import ROUNDS
 from planner_service.search.stopping import Stopping
 
@@ -80,12 +79,6 @@ def many_encoders() -> pb.PlanRequest:
     return request(spec, [[sample]] * 2)
 
 
-def test_the_number_of_choices_stays_within_reach() -> None:
-    wide = chooser(many_encoders())
-    assert 1 < math.prod(map(len, wide._scales)) <= MOST_CHOICES
-    assert all(scale[0] == 1 for scale in wide._scales)
-
-
 def test_some_partitions_are_tried_in_any_case_before_a_batch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """However small the budget; and of those tried, the one that lacks least says why."""
     needed = iter((8, 5, 7, 9, 1))
@@ -93,8 +86,8 @@ def test_some_partitions_are_tried_in_any_case_before_a_batch_is_refused(monkeyp
     def refuse(*_: object) -> NoReturn:
         raise CannotFitError(rank=0, needed_bytes=next(needed), available_bytes=1)
 
-    monkeypatch.setattr(choose, "groups_fit", lambda *_: False)
-    monkeypatch.setattr(choose, "fitting_parts", refuse)
+    monkeypatch.setattr(trials, "groups_fit", lambda *_: False)
+    monkeypatch.setattr(trials, "fitting_parts", refuse)
     with pytest.raises(CannotFitError) as caught:
         chooser(request(job(), documents(3)), 1).choose()
     assert caught.value.needed_bytes == 5
@@ -107,7 +100,7 @@ def test_a_budget_that_one_try_overruns_is_left_at_that() -> None:
     ticks = itertools.count()
     late = Stopping(seconds=1, clock=lambda: float(next(ticks)))
     chosen = Chooser(Job.from_spec(asked.job), asked.batch, late).choose()
-    assert late.evaluations == 1 + 3 + 2 * ROUNDS  # the try, its seeds, and the best of them there and back
+    assert late.evaluations == 1 + SEEDS + 2 * ROUNDS  # the try, its seeds, and the best of them there and back
     assert chosen.candidate.makespan_us > 0
 
 
