@@ -40,12 +40,18 @@ if TYPE_CHECKING:
 MODEL = TinyModel(
     modules=(TinyModule(name="vision", layers=3), TinyModule(name="language", inputs=("vision",), layers=4))
 )
-COMPUTE = (pb.ACTION_KIND_FORWARD, pb.ACTION_KIND_BACKWARD)
+COMPUTE = (
+    pb.ACTION_KIND_FORWARD,
+    pb.ACTION_KIND_BACKWARD,
+    pb.ACTION_KIND_BACKWARD_INPUT,
+    pb.ACTION_KIND_BACKWARD_WEIGHT,
+)
 
 
-def test_reports_are_valid_and_say_what_ran_and_how_long(workers: Workers) -> None:
+@pytest.mark.parametrize("split", [None, 0.6])
+def test_reports_are_valid_and_say_what_ran_and_how_long(workers: Workers, split: float | None) -> None:
     draw = random.Random(3)
-    case = make_case(draw, "report", MODEL, 2, [[random_batch(draw, MODEL, 3)] for _ in range(3)])
+    case = make_case(draw, "report", MODEL, 2, [[random_batch(draw, MODEL, 3)] for _ in range(3)], split=split)
     traces = [trace for (trace,) in workers.run(train_all, 2, [case])]
     for rank, trace in enumerate(traces):
         for iteration, report in enumerate(trace.reports):
