@@ -1,4 +1,4 @@
-"""Edge finding: later heads than before, never later than some schedule, and at least what its rules say of all sets."""
+"""Edge finding: heads are raised as far as its rules say of all sets, and never past what some schedule shows."""
 
 from __future__ import annotations
 
@@ -76,9 +76,7 @@ def test_no_schedule_starts_a_task_earlier(tasks: list[Task]) -> None:
 @settings(deadline=None, max_examples=300)
 @given(TASKS)
 def test_it_finds_what_its_rules_say(tasks: list[Task]) -> None:
-    overloaded = any(
-        end([t for t in tasks if t[1] <= last]) > last for last in {deadline for _, deadline, _ in tasks}
-    )
+    overloaded = any(end([t for t in tasks if t[1] <= last]) > last for last in {deadline for _, deadline, _ in tasks})
     later = raised(tasks)
     assert (later is None) == overloaded
     if later is not None:

@@ -6,6 +6,7 @@ import random
 from itertools import count, islice
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 import tiny_plan
 from dip.bounds import chain_bound_us
@@ -17,7 +18,9 @@ from exhaustive import shortest_us
 
 from planner_service.check import check_plan
 from planner_service.planning import make_plan
-from planner_service.search.bounds import lower_bound_us
+from planner_service.search.bounds import improved_bound_us, lower_bound_us
+from planner_service.search.bounds.improved import is_refuted
+from planner_service.search.bounds.tasks import fastest_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -125,14 +128,17 @@ def test_what_all_orders_show_is_known_where_it_was_worked_out_by_hand() -> None
 
 @pytest.mark.parametrize("seed", range(3))
 def test_no_schedule_beats_a_bound(seed: int) -> None:
-    tight = 0
+    tight = np.zeros(2, dtype=np.int64)
     for request, shortest in islice(tiny_instances(seed), INSTANCES // 3):
         work = work_of(request)
-        chain, preemptive = chain_bound_us(work), lower_bound_us(work)
-        assert chain <= shortest, request
-        assert preemptive <= shortest, request
-        tight += preemptive == shortest
-    assert tight > INSTANCES // 3 // 2  # bounds that were far too low would pass the rest
+        assert chain_bound_us(work) <= shortest, request
+        quick, improved = lower_bound_us(work), improved_bound_us(work, incumbent_us=2 * shortest)
+        assert quick <= improved <= shortest, request
+        assert not is_refuted(fastest_tasks(work), shortest), request
+        tight += np.array([quick == shortest, improved == shortest])
+    # Bounds that were far too low would pass the rest.
+    assert tight[0] > INSTANCES // 3 * 2 // 3
+    assert tight[1] > tight[0] + INSTANCES // 3 // 50
 
 
 def test_plans_claim_no_more_than_all_orders_show() -> None:
