@@ -2,8 +2,8 @@
 
 The classes compute the order of all ranks when they are made, for which they ask their stages for numbers alone: no
 process group is needed. Two stages a rank, on the latency-balanced chain; which rank a stage lives on is the class's.
-Where backwards are split, the same order with whole ones is tried as well, which needs less memory where layers
-recompute: what is measured is the better of the two.
+Where backwards are split and memory is limited, the same order with whole ones for layers that recompute is tried as
+well, which needs less memory: what is measured is the better of the two.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.distributed.pipelining import schedules
 
 from planner_service.baselines import Baseline
 from planner_service.baselines.latency_balanced import latency_balanced
-from planner_service.baselines.order_table import OrderTable, Step, whole_backwards
+from planner_service.baselines.order_table import OrderTable, Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +36,7 @@ MOST_PADDING = 64
 """Microbatches that are added at most to find a number that a class accepts."""
 
 
-def torch_table(ranks: int, microbatches: int, *, schedule: type[Any], split: bool = True) -> OrderTable:
+def torch_table(ranks: int, microbatches: int, *, schedule: type[Any]) -> OrderTable:
     """Order that a schedule class of PyTorch makes.
 
     Parameters
@@ -46,8 +46,6 @@ def torch_table(ranks: int, microbatches: int, *, schedule: type[Any], split: bo
         for the next number that it takes is used, without what is not there: as its ZBV does by itself.
     schedule
         The class.
-    split
-        Whether backwards are in halves where the class has them so.
 
     Raises
     ------
@@ -68,8 +66,7 @@ def torch_table(ranks: int, microbatches: int, *, schedule: type[Any], split: bo
         )
         for row in rows
     )
-    table = OrderTable(placement=tuple(placement), steps=steps)
-    return table if split else whole_backwards(table)
+    return OrderTable(placement=tuple(placement), steps=steps)
 
 
 def _order(ranks: int, microbatches: int, schedule: type[Any]) -> dict[int, list[Any]]:
@@ -102,13 +99,11 @@ def _flat(entry: Any) -> Iterator[Any]:
 
 
 def _baseline(name: str, description: str, schedule: type[Any], *, splits_backward: bool) -> Baseline:
-    make_tables = [partial(torch_table, schedule=schedule)]
-    if splits_backward:
-        make_tables.append(partial(torch_table, schedule=schedule, split=False))
+    make_table = partial(torch_table, schedule=schedule)
     return Baseline(
         name=name,
         description=f"PyTorch's {schedule.__name__.removeprefix('Schedule')} on latency-balanced stages: {description}",
-        candidates=partial(latency_balanced, make_tables=make_tables),
+        candidates=partial(latency_balanced, make_table=make_table, splits_backward=splits_backward),
         splits_backward=splits_backward,
     )
 

@@ -29,10 +29,19 @@ OrderRule = Callable[[Work], "list[list[Task]]"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Candidate:
-    """A partition, and the order in which whole microbatches run on it."""
+    """A partition, and the order in which whole microbatches run on it.
+
+    Parameters
+    ----------
+    partition, order
+        As it says.
+    lean_whole
+        Whether split backwards run whole where layers recompute.
+    """
 
     partition: pb.Partition
     order: OrderRule
+    lean_whole: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,9 +81,10 @@ def draw(spec: pb.JobSpec, batch: pb.Batch, candidate: Candidate) -> Draft:
         if limit and held > limit:
             raise CannotFitError(rank=rank, needed_bytes=held, available_bytes=limit)
     orders = candidate.order(work)
-    timed = [(time_order(work, orders, ways).makespan_us, ways) for ways in fitting_choices(work, orders)]
-    makespan_us, ways = min(timed, key=lambda one: one[0])
-    return Draft(candidate=candidate, work=work, orders=orders, ways=ways, makespan_us=makespan_us)
+    choices = fitting_choices(work, orders, lean_whole=candidate.lean_whole)
+    timed = [(time_order(work, choice.orders, choice.ways).makespan_us, choice) for choice in choices]
+    makespan_us, best = min(timed, key=lambda one: one[0])
+    return Draft(candidate=candidate, work=work, orders=best.orders, ways=best.ways, makespan_us=makespan_us)
 
 
 def shortest(spec: pb.JobSpec, batch: pb.Batch, candidates: Iterable[Candidate]) -> Draft:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from planner_service.baselines.chain import Stages
     from planner_service.baselines.order_table import TableMaker
 
-BYTES_SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+BYTES_SHARES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
 """What static bytes count for beside latency, in the cuts that are tried where memory is limited."""
 
 
@@ -78,20 +78,20 @@ def latency_balanced_stages(
     return place_stages(job, cut_chain(loads), placement)
 
 
-def latency_balanced(spec: pb.JobSpec, batch: pb.Batch, make_tables: Sequence[TableMaker]) -> Iterator[Candidate]:
-    """Candidates on the latency-balanced chain in the order of a table; several cuts where memory is limited.
+def latency_balanced(
+    spec: pb.JobSpec, batch: pb.Batch, make_table: TableMaker, *, splits_backward: bool = False
+) -> Iterator[Candidate]:
+    """Candidates on the latency-balanced chain in the order of a table.
 
-    Parameters
-    ----------
-    spec, batch
-        What is trained, on what.
-    make_tables
-        Orders to try, all with the same placement.
+    Several cuts where memory is limited; with an order that splits backwards each of them twice, as it is and with
+    whole backwards where layers recompute.
     """
     job = Job.from_spec(spec)
-    placement = make_tables[0](job.ranks, max(1, len(batch.microbatches))).placement
-    for share in BYTES_SHARES if any(job.memory_bytes) else BYTES_SHARES[:1]:
+    placement = make_table(job.ranks, max(1, len(batch.microbatches))).placement
+    limited = any(job.memory_bytes)
+    for share in BYTES_SHARES if limited else BYTES_SHARES[:1]:
         stages = latency_balanced_stages(job, batch, placement, share)
-        for make_table in make_tables:
-            order = partial(table_orders, stage_of=stages.stage_of, make_table=make_table)
-            yield Candidate(partition=stages.partition, order=order)
+        order = partial(table_orders, stage_of=stages.stage_of, make_table=make_table)
+        yield Candidate(partition=stages.partition, order=order)
+        if limited and splits_backward:
+            yield Candidate(partition=stages.partition, order=order, lean_whole=True)

@@ -40,23 +40,6 @@ class OrderTable:
     steps: tuple[tuple[Step, ...], ...]
 
 
-def whole_backwards(table: OrderTable) -> OrderTable:
-    """Return the same order with whole backwards, each in the place of its input half.
-
-    Recomputed layers hold everything again between the halves of a backward, so that whole ones fit where halves do
-    not.
-    """
-    steps = tuple(
-        tuple(
-            step._replace(phase=Phase.BACKWARD) if step.phase == Phase.BACKWARD_INPUT else step
-            for step in of_rank
-            if step.phase != Phase.BACKWARD_WEIGHT
-        )
-        for of_rank in table.steps
-    )
-    return OrderTable(placement=table.placement, steps=steps)
-
-
 TableMaker = Callable[[int, int], OrderTable]
 """The order for a number of ranks and of microbatches, both at least 1."""
 

@@ -3,6 +3,9 @@
 On each rank the tasks' order says what is held when. All cells start with as many lean layers as they can have; then,
 one after another, each gets back as many storing layers as still fit. Which cells go first makes a difference that no
 rule foresees, so there are several.
+
+A lean layer holds everything again between the halves of a split backward. So the backward of a cell with lean layers
+may run whole, in the place of its input half, though the order splits it.
 """
 
 from __future__ import annotations
@@ -19,10 +22,20 @@ if TYPE_CHECKING:
     from dip.lowering import Task
     from dip.memory import Way
     from dip.work import Work
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.int64]
 
 
-def fitting_choices(work: Work, orders: Sequence[Sequence[Task]]) -> list[list[Way]]:
-    """Choices of ways that let every rank fit its memory, each with no lean layer that could store as well.
+class Choice(NamedTuple):
+    """How each cell's layers run, and the order, in which some backwards may have become whole."""
+
+    ways: list[Way]
+    orders: list[list[Task]]
+
+
+def fitting_choices(work: Work, orders: Sequence[Sequence[Task]], *, lean_whole: bool = False) -> list[Choice]:
+    """Choices that let every rank fit its memory, each with no lean layer that could store as well.
 
     Parameters
     ----------
@@ -30,11 +43,13 @@ def fitting_choices(work: Work, orders: Sequence[Sequence[Task]]) -> list[list[W
         The stage tasks.
     orders
         For each rank, its tasks in order.
+    lean_whole
+        Whether the backwards of cells with lean layers run whole.
 
     Returns
     -------
-    list of list of Way
-        At least one choice of a way for each cell; only one where nothing needs to be lean.
+    list of Choice
+        At least one; only one where nothing needs to be lean.
 
     Raises
     ------
@@ -42,20 +57,30 @@ def fitting_choices(work: Work, orders: Sequence[Sequence[Task]]) -> list[list[W
         If a rank does not fit even with all its layers lean.
     """
     store: list[Way] = [()] * work.num_cells
+    as_given = [list(order) for order in orders]
     limits = work.job.memory_bytes
     over = [bool(limit) and peak > limit for peak, limit in zip(peak_bytes(work, orders, store), limits, strict=True)]
     if not any(over):
-        return [store]
-    ranks = [_Rank(work, order, limits[r], work.static_bytes[r], r) for r, order in enumerate(orders) if over[r]]
-    choices = []
+        return [Choice(store, as_given)]
+    ranks = [_Rank(work, order, r, lean_whole=lean_whole) for r, order in enumerate(orders) if over[r]]
+    choices: list[Choice] = []
     for choose in (_Rank.most_time_a_byte_first, _Rank.most_time_a_held_byte_first, _Rank.evenly):
-        ways = list(store)
-        for rank in ranks:
-            for cell, lean in choose(rank).items():
-                ways[cell] = work.lean_ways.way(work.cell_kind[cell], lean)
-        if ways not in choices:
-            choices.append(ways)
+        lean = {cell: many for rank in ranks for cell, many in choose(rank).items()}
+        ways = [work.lean_ways.way(kind, lean.get(cell, 0)) for cell, kind in enumerate(work.cell_kind)]
+        whole = {cell for cell, many in lean.items() if many} if lean_whole else set[int]()
+        choice = Choice(ways, [_with_whole(order, whole) for order in as_given])
+        if choice not in choices:
+            choices.append(choice)
     return choices
+
+
+def _with_whole(order: Sequence[Task], whole: set[int]) -> list[Task]:
+    """Return an order with the backwards of some cells whole, in the place of their input halves."""
+    return [
+        (Phase.BACKWARD, cell) if phase == Phase.BACKWARD_INPUT and cell in whole else (phase, cell)
+        for phase, cell in order
+        if phase != Phase.BACKWARD_WEIGHT or cell not in whole
+    ]
 
 
 class _Span(NamedTuple):
@@ -69,10 +94,11 @@ class _Span(NamedTuple):
 class _Rank:
     """What one rank holds at each place of its order, for any numbers of lean layers."""
 
-    def __init__(self, work: Work, order: Sequence[Task], limit: int, static: int, rank: int) -> None:
-        self.work, self.length = work, len(order)
+    def __init__(self, work: Work, order: Sequence[Task], rank: int, *, lean_whole: bool) -> None:
+        self.work, self.length, self.lean_whole = work, len(order), lean_whole
         self.spans = _spans(work, order)
         self.most = {cell: work.lean_ways.most(work.cell_kind[cell]) for cell in self.spans}
+        limit, static = work.job.memory_bytes[rank], work.static_bytes[rank]
         self.room = limit - static
         needed = static + int(self._held(self.most).max(initial=0))
         if needed > limit:
@@ -102,22 +128,23 @@ class _Rank:
     def _at_most(self, lean: int) -> dict[int, int]:
         return {cell: min(lean, most) for cell, most in self.most.items()}
 
-    def _bytes(self, cell: int, lean: int) -> tuple[int, int]:
-        """What a cell holds before its input half, and from then on."""
+    def _line(self, cell: int, lean: int) -> Ints:
+        """[tasks from its first to its last] What a cell holds while each of them runs."""
         cost = self.work.cost(cell, self.work.lean_ways.way(self.work.cell_kind[cell], lean))
-        return cost.kept_bytes, cost.split_kept_bytes
+        first, middle, end = self.spans[cell]
+        line = np.full(end - first, cost.kept_bytes, dtype=np.int64)
+        if lean and self.lean_whole:
+            line[middle + 1 - first :] = 0
+        else:
+            line[middle - first :] = cost.split_kept_bytes
+        return line
 
-    def _held(self, lean: dict[int, int]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    def _held(self, lean: dict[int, int]) -> Ints:
         """[tasks] Bytes of activations while each task runs."""
-        change = np.zeros(self.length + 1, dtype=np.int64)
-        for cell, (first, middle, end) in self.spans.items():
-            kept, split = self._bytes(cell, lean[cell])
-            change[first] += kept
-            change[middle] -= kept
-            if middle < end:
-                change[middle] += split
-                change[end] -= split
-        return np.cumsum(change[:-1])
+        held = np.zeros(self.length, dtype=np.int64)
+        for cell, (first, _, end) in self.spans.items():
+            held[first:end] += self._line(cell, lean[cell])
+        return held
 
     def _gain(self, cell: int) -> float:
         """Microseconds saved for each byte when all of a cell's layers store."""
@@ -131,15 +158,12 @@ class _Rank:
         lean = dict(lean)
         slack = self.room - self._held(lean)
         for cell in sorted(self.spans, key=lambda cell: (-worth(cell), cell)):
-            first, middle, end = self.spans[cell]
-            kept, split = self._bytes(cell, lean[cell])
-            before = int(slack[first:middle].min(initial=2**62))
-            after = int(slack[middle:end].min(initial=2**62))
+            first, _, end = self.spans[cell]
+            spare = slack[first:end] + self._line(cell, lean[cell])
             for fewer in range(lean[cell]):
-                kept_then, split_then = self._bytes(cell, fewer)
-                if kept_then - kept <= before and split_then - split <= after:
-                    slack[first:middle] -= kept_then - kept
-                    slack[middle:end] -= split_then - split
+                left = spare - self._line(cell, fewer)
+                if left.min() >= 0:
+                    slack[first:end] = left
                     lean[cell] = fewer
                     break
         return lean

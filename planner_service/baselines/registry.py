@@ -30,12 +30,12 @@ BASELINES: dict[str, Baseline] = {
         Baseline(
             name="latency-balanced",
             description="one stage a rank of about equal latency, 1F1B: nnScaler's static plan",
-            candidates=partial(latency_balanced, make_tables=(_ONE,)),
+            candidates=partial(latency_balanced, make_table=_ONE),
         ),
         Baseline(
             name="latency-balanced-interleaved",
             description="two stages a rank of about equal latency, interleaved 1F1B",
-            candidates=partial(latency_balanced, make_tables=(_TWO,)),
+            candidates=partial(latency_balanced, make_table=_TWO),
         ),
         Baseline(
             name="separated-interleaved",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 import cases
 import pytest
@@ -20,6 +21,9 @@ from planner_service.check import check_plan
 from planner_service.check.workload import workload_request
 from planner_service.simulate import simulate
 
+if TYPE_CHECKING:
+    from dip.planner.v1 import planner_pb2 as pb
+
 CLASSES = (
     schedules.ScheduleInterleaved1F1B,
     schedules.ScheduleInterleavedZeroBubble,
@@ -33,18 +37,20 @@ F, B, INPUT, WEIGHT = Phase.FORWARD, Phase.BACKWARD, Phase.BACKWARD_INPUT, Phase
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 @pytest.mark.parametrize("microbatches", [1, 2, 3, 7, 8, 11])
 def test_every_microbatch_passes_every_stage_once(schedule: type, ranks: int, microbatches: int) -> None:
-    for split in (True, False):
-        table = torch_table(ranks, microbatches, schedule=schedule, split=split)
-        for rank, steps in enumerate(table.steps):
-            assert {table.placement[step.stage] for step in steps} == {rank}
-        steps = [step for of_rank in table.steps for step in of_rank]
-        assert len(set(steps)) == len(steps)
-        passes = {(stage, m) for stage in range(2 * ranks) for m in range(microbatches)}
-        assert {(s.stage, s.microbatch) for s in steps if s.phase == F} == passes
-        assert {(s.stage, s.microbatch) for s in steps if s.phase in (B, INPUT)} == passes
-        halved = {(s.stage, s.microbatch) for s in steps if s.phase == INPUT}
-        assert {(s.stage, s.microbatch) for s in steps if s.phase == WEIGHT} == halved
-        assert split or not halved
+    table = torch_table(ranks, microbatches, schedule=schedule)
+    for rank, of_rank in enumerate(table.steps):
+        assert {table.placement[step.stage] for step in of_rank} == {rank}
+    steps = [step for of_rank in table.steps for step in of_rank]
+    assert len(set(steps)) == len(steps)
+    passes = {(stage, m) for stage in range(2 * ranks) for m in range(microbatches)}
+    assert {(s.stage, s.microbatch) for s in steps if s.phase == F} == passes
+    assert {(s.stage, s.microbatch) for s in steps if s.phase in (B, INPUT)} == passes
+    halved = {(s.stage, s.microbatch) for s in steps if s.phase == INPUT}
+    assert {(s.stage, s.microbatch) for s in steps if s.phase == WEIGHT} == halved
+    split_all = schedule in (schedules.ScheduleInterleavedZeroBubble, schedules.ScheduleZBVZeroBubble)
+    split_none = schedule is schedules.ScheduleInterleaved1F1B
+    assert not split_all or halved == passes
+    assert not split_none or not halved
 
 
 def test_stages_lie_where_the_class_wants_them() -> None:
@@ -103,25 +109,32 @@ def test_plans_of_requests_of_any_shape_are_valid(name: str, data: st.DataObject
 
 
 def test_whole_backwards_are_taken_where_halves_do_not_fit() -> None:
+    """Recomputed layers hold everything again between halves."""
     request = cases.one_module()
     baseline = TORCH_BASELINES["torch-zbv-zero-bubble"]
     roomy = baseline(request)
-    halves = {action.kind for schedule in roomy.ranks for action in schedule.actions}
-    assert INPUT in halves
-    # the least in which the order fits at all: recomputed layers hold everything again between halves
-    low, high = 1, max(schedule.peak_memory_bytes for schedule in roomy.ranks)
-    while low < high:
-        request.job.cluster.memory_bytes[:] = [(low + high) // 2]
-        try:
-            baseline(request)
-        except CannotFitError:
-            low = (low + high) // 2 + 1
-        else:
-            high = (low + high) // 2
-    request.job.cluster.memory_bytes[:] = [high]
-    tight = {action.kind for schedule in baseline(request).ranks for action in schedule.actions}
-    assert B in tight
-    assert INPUT not in tight
+    assert {INPUT, WEIGHT} <= _kinds(roomy)
+    assert B not in _kinds(roomy)
+    static = max(_static_bytes(roomy))
+    peak = max(schedule.peak_memory_bytes for schedule in roomy.ranks)
+    request.job.cluster.memory_bytes[:] = [static + (peak - static) // 4]
+    tight = baseline(request)
+    assert B in _kinds(tight)
+    for schedule in tight.ranks:
+        for action in schedule.actions:
+            if action.kind == B:
+                assert any(run.name != "store" for run in action.strategies)
+
+
+def _kinds(plan: pb.Plan) -> set[int]:
+    return {action.kind for schedule in plan.ranks for action in schedule.actions}
+
+
+def _static_bytes(plan: pb.Plan) -> list[int]:
+    held = [0] * len(plan.ranks)
+    for chunk in plan.partition.chunks:
+        held[chunk.rank] += chunk.num_layers * cases.STATIC_BYTES
+    return held
 
 
 def test_a_class_that_takes_no_microbatches_is_an_error() -> None:

@@ -11,7 +11,7 @@ from dip.costs import STORE
 from dip.errors import CannotFitError
 from dip.fallback import leanest_ways
 from dip.job import Job
-from dip.lowering import Phase, peak_bytes
+from dip.lowering import Phase, peak_bytes, time_order
 from dip.work import Work, chunks_of
 
 from planner_service.baselines.drafts import whole_parts
@@ -65,27 +65,48 @@ def needs(*, split: bool) -> tuple[int, int]:
 def test_where_all_fits_nothing_recomputes() -> None:
     _, most = needs(split=False)
     work, orders = example(most)
-    assert fitting_choices(work, orders) == [[()] * work.num_cells]
-    assert fitting_choices(*example()) == [[()] * work.num_cells]
+    assert fitting_choices(work, orders) == [([()] * work.num_cells, orders)]
+    assert fitting_choices(*example()) == [([()] * work.num_cells, orders)]
 
 
+@pytest.mark.parametrize("lean_whole", [False, True])
 @pytest.mark.parametrize("split", [False, True])
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
-def test_no_lean_layer_could_store_as_well(share: float, split: bool) -> None:
+def test_no_lean_layer_could_store_as_well(share: float, split: bool, lean_whole: bool) -> None:
     least, most = needs(split=split)
     limit = int(least + share * (most - least))
     work, orders = example(limit, split=split)
-    choices = fitting_choices(work, orders)
+    choices = fitting_choices(work, orders, lean_whole=lean_whole)
     assert choices
-    for ways in choices:
-        assert max(peak_bytes(work, orders, ways)) <= limit
+    for ways, run in choices:
+        assert max(peak_bytes(work, run, ways)) <= limit
         assert any(ways)
         for cell, way in enumerate(ways):
             if num_lean(way):
                 fewer = list(ways)
                 fewer[cell] = work.lean_ways.way(work.cell_kind[cell], num_lean(way) - 1)
-                rank = work.cell_chunk[cell].rank
-                assert peak_bytes(work, orders, fewer)[rank] > limit
+                if fewer[cell]:
+                    assert peak_bytes(work, run, fewer)[work.cell_chunk[cell].rank] > limit
+
+
+def test_backwards_of_lean_cells_alone_run_whole_if_they_may() -> None:
+    least, most = needs(split=True)
+    work, orders = example((least + most) // 2, split=True)
+    for ways, run in fitting_choices(work, orders, lean_whole=True):
+        whole = {cell for order in run for phase, cell in order if phase == Phase.BACKWARD}
+        assert whole == {cell for cell, way in enumerate(ways) if way}
+        time_order(work, run, ways)  # every task is still there once, and the order runs
+    for _, run in fitting_choices(work, orders):
+        assert run == orders
+
+
+def test_whole_backwards_fit_where_halves_do_not() -> None:
+    least, _ = needs(split=True)
+    work, orders = example(least - 1, split=True)
+    with pytest.raises(CannotFitError):
+        fitting_choices(work, orders)
+    for ways, run in fitting_choices(work, orders, lean_whole=True):
+        assert max(peak_bytes(work, run, ways)) < least
 
 
 def test_ranks_that_fit_recompute_nothing() -> None:
@@ -94,7 +115,7 @@ def test_ranks_that_fit_recompute_nothing() -> None:
     peaks = peak_bytes(work, orders, store)
     tight = max(range(4), key=lambda rank: peaks[rank])
     limited, _ = example(peaks[tight] - 1)
-    for ways in fitting_choices(limited, orders):
+    for ways, _ in fitting_choices(limited, orders):
         assert {limited.cell_chunk[cell].rank for cell, way in enumerate(ways) if way} == {tight}
 
 
@@ -117,4 +138,4 @@ def test_a_batch_without_backward_keeps_nothing() -> None:
     stage_of = [[chunk.rank for chunk in of_module] for of_module in work.chunks]
     orders = table_orders(work, stage_of, partial(interleaved_1f1b, stages_of_rank=1))
     assert all(phase == Phase.FORWARD for order in orders for phase, _ in order)
-    assert fitting_choices(work, orders) == [[()] * work.num_cells]
+    assert fitting_choices(work, orders) == [([()] * work.num_cells, orders)]
