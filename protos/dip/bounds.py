@@ -98,7 +98,8 @@ def longest_chains(work: Work, times: list[Fastest]) -> Chains:
     for row in rows:
         done = head[row] + length[row]
         for later, hop in successors[row]:
-            head[later] = max(head[later], done + hop)
+            if head[later] < done + hop:
+                head[later] = done + hop
     for row in reversed(rows):
         tail[row] = max([hop + length[later] + tail[later] for later, hop in successors[row]], default=0)
     return Chains(

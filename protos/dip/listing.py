@@ -119,10 +119,7 @@ class _Lister:
         costs = work.costs(ways)
         self.duration = [cost.forward_us for cost in costs] + [cost.backward_us for cost in costs]
         self.ready = [0] * len(self.duration)
-        self.missing = [0] * len(self.duration)
-        for row in self.successors:
-            for later, _ in row:
-                self.missing[later] += 1
+        self.missing = list(work.num_inputs)
         needs = list(zip(*group_needs(work, ways), strict=True)) or [()] * work.job.ranks
         limits = zip(work.job.memory_bytes, work.static_bytes, needs, strict=True)
         self.ranks = [

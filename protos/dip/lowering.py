@@ -101,7 +101,7 @@ def _time(work: Work, orders: Sequence[Sequence[Task]], costs: Sequence[CellCost
     numbered = [
         [(_BLOCKS[phase] * n + cell, _duration_us(costs[cell], phase)) for phase, cell in order] for order in orders
     ]
-    missing = _inputs_of(work)
+    missing = work.num_inputs + [1] * n  # a weight half waits for its input half
     start, end, ready = [-1] * (3 * n), [-1] * (3 * n), [0] * (3 * n)
     done, free = [0] * len(orders), [0] * len(orders)
     able = list(range(len(orders)))
@@ -115,7 +115,7 @@ def _time(work: Work, orders: Sequence[Sequence[Task]], costs: Sequence[CellCost
             done[rank] += 1
             start[task] = max(free[rank], ready[task])
             end[task] = free[rank] = start[task] + duration
-            if n <= task < 2 * n:  # of a split backward, the weight half waits for the input half
+            if n <= task < 2 * n:
                 ready[task + n], missing[task + n] = free[rank], 0
             for later, hop in successors[task] if task < 2 * n else ():
                 ready[later] = max(ready[later], free[rank] + hop)
@@ -127,15 +127,6 @@ def _time(work: Work, orders: Sequence[Sequence[Task]], costs: Sequence[CellCost
         stuck = next(tasks[count] for tasks, count in zip(orders, done, strict=True) if count < len(tasks))
         raise OrderError(f"the order waits for itself: {total - sum(done)} tasks never start, one is {stuck}")
     return Timing(start_us=start, end_us=end, makespan_us=max(end, default=0) if total else 0)
-
-
-def _inputs_of(work: Work) -> list[int]:
-    """How many tasks each task waits for, those before it on its rank not counted; by number."""
-    missing = [0] * (2 * work.num_cells) + [1] * work.num_cells
-    for row in work.successors:
-        for later, _ in row:
-            missing[later] += 1
-    return missing
 
 
 def task_us(work: Work, task: Task, way: Way) -> int:

@@ -216,6 +216,15 @@ class Work:
                 rows[n + consumer].append((n + producer, hop))
         return rows
 
+    @cached_property
+    def num_inputs(self) -> list[int]:
+        """How much each forward and each gradient waits for; in rows as those of ``successors``."""
+        counts = [0] * (2 * self.num_cells)
+        for row in self.successors:
+            for later, _ in row:
+                counts[later] += 1
+        return counts
+
     def cost(self, cell: int, way: Way = ()) -> CellCost:
         """What a cell costs when its layers run in the given way."""
         key = self.cell_kind[cell], way

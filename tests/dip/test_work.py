@@ -60,6 +60,29 @@ def test_edges_know_what_they_carry_and_what_that_takes() -> None:
     ]
 
 
+def test_gradients_go_back_along_the_edges_after_their_own_forwards() -> None:
+    """Rows 0 to 5 are forwards, 6 to 11 gradients; see the edges above for the hops."""
+    work = chained_work()
+    assert work.successors[:6] == [
+        [(6, 0), (1, 6)],
+        [(7, 0), (4, 0)],
+        [(8, 0), (3, 7)],
+        [(9, 0), (4, 0)],
+        [(10, 0)],
+        [(11, 0)],
+    ]
+    assert work.successors[6:] == [[], [(6, 6)], [], [(8, 7)], [(7, 0), (9, 0)], []]
+    assert work.num_inputs == [0, 1, 0, 1, 2, 0, 2, 2, 2, 2, 1, 1]
+
+
+def test_without_a_backward_nothing_goes_back() -> None:
+    work = chained_work()
+    evaluation = Work(job=work.job, forward_only=True, chunks=work.chunks, parts=work.parts)
+    assert evaluation.successors == [[(1, 6)], [(4, 0)], [(3, 7)], [(4, 0)], [], [], *([] for _ in range(6))]
+    assert not any(evaluation.cell_trains)
+    assert evaluation.cell_rank == [0, 1, 0, 1, 1, 1]
+
+
 def test_only_samples_that_a_consumer_has_travel_to_it() -> None:
     """One encoder part for two samples whose texts are apart: each text takes its own sample's units."""
     asked = FITTING["one_microbatch"]()
