@@ -129,6 +129,26 @@ def test_halves_give_the_gradients_of_the_whole_with_dropout(lean: float, way: s
 
 
 @pytest.mark.parametrize("split", [False, True])
+def test_a_layer_is_recomputed_under_the_autocast_of_its_forward(split: bool) -> None:
+    """That of the whole step."""
+    model, found = replace(MODEL, dtype=torch.float32), []
+    for lean in (0.0, 1.0):
+        runner, work = runner_and_cell(lean, model, split=split)
+        torch.manual_seed(5)
+        with torch.autocast("cpu", torch.bfloat16):
+            runner.forward(work, [], BATCH, training=True)
+            if split:
+                runner.backward_input(work, [], loss_scale=1.0)
+                runner.backward_weight(work)
+            else:
+                runner.backward(work, [], loss_scale=1.0)
+        found.append([parameter.grad for parameter in runner.module.parameters()])
+    for one, other in zip(*found, strict=True):
+        assert one is not None
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("split", [False, True])
 def test_a_way_of_the_users_own_runs_in_its_context(split: bool) -> None:
     (_, wanted), (_, found) = gradients(0.0, split=split), gradients(1.0, split=split, way="in 16 bits")
     for one, other in zip(wanted, found, strict=True):

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from trainer_agent.errors import StageInterfaceError
 from trainer_agent.halves import WeightHalf, input_half
@@ -167,6 +168,18 @@ def full_backward_hook() -> Made:
     return Made(lambda x: torch.sin(layer(layer(before(x)))), [*before.parameters(), *layer.parameters()])
 
 
+def checkpointed() -> Made:
+    """By the layer itself: recomputed in each half, and right."""
+    layers = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Dropout(0.3), nn.Linear(8, 4)).to(DTYPE)
+    last = nn.Linear(4, 4).to(DTYPE)
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        hidden: torch.Tensor = checkpoint(layers, torch.sin(x), use_reentrant=False)
+        return last(hidden) + x
+
+    return Made(run, [*layers.parameters(), *last.parameters()])
+
+
 GRAPHS = [
     mlp,
     attention,
@@ -185,6 +198,7 @@ GRAPHS = [
     custom_function_on_top,
     autocast,
     full_backward_hook,
+    checkpointed,
 ]
 
 
@@ -355,3 +369,10 @@ def test_a_tensor_that_was_written_to_after_it_was_saved_is_an_error_in_either_h
             hidden.detach().add_(1)
         with pytest.raises(StageInterfaceError, match=r"tensor \[5, 4\] .* changed in place"):
             input_half(y, torch.ones_like(y), [x] if needs_gradient else [], saved).run()
+
+
+def test_checkpointing_that_calls_backward_by_itself_is_an_error_of_torchs() -> None:
+    layer = nn.Linear(4, 4).to(DTYPE)
+    made = Made(lambda x: torch.sin(checkpoint(layer, x, use_reentrant=True)), list(layer.parameters()))
+    with pytest.raises(RuntimeError, match="use_reentrant=True"):
+        begun(made, given())
