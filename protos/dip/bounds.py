@@ -33,14 +33,7 @@ class Fastest:
 
 def fastest_times(work: Work) -> list[Fastest]:
     """Least times of every cell."""
-    book = work.job.cost_book
-    known: dict[tuple[object, ...], Fastest] = {}
-    of_kind: list[Fastest] = []
-    for kind in work.kinds:
-        key = book.likeness(kind.chunk), kind.units, kind.squares
-        if key not in known:
-            known[key] = _fastest(work, kind)
-        of_kind.append(known[key])
+    of_kind = [_fastest(work, kind) for kind in work.kinds]
     return [of_kind[kind] for kind in work.cell_kind]
 
 

@@ -191,14 +191,14 @@ def fitting_ways(work: Work, room: Sequence[int | None], in_flight: int) -> list
     for cell, (part, rank) in enumerate(zip(work.cell_part, work.cell_rank, strict=True)):
         if work.cell_trains[cell]:
             cells.setdefault((groups[part], rank), []).append(cell)
-    known: dict[tuple[int, ...], list[Way]] = {}
+    known: dict[tuple[int, tuple[int, ...]], list[Way]] = {}
     for (_, rank), of_group in cells.items():
         space = room[rank]
         if space is None:
             continue
-        key = tuple(kinds[cell] for cell in of_group)  # their rank is part of what kind they are
+        key = space // in_flight, tuple([kinds[cell] for cell in of_group])
         if key not in known:
-            known[key] = _slim(work, of_group, space // in_flight)
+            known[key] = _slim(work, of_group, key[0])
         for cell, way in zip(of_group, known[key], strict=True):
             ways[cell] = way
     return ways

@@ -68,8 +68,12 @@ class Module:
     def runs_of(self, first_layer: int, num_layers: int) -> list[tuple[LayerRun, int]]:
         """Runs that a range of layers touches, each with the number of its layers inside, in layer order."""
         last = first_layer + num_layers
-        inside = ((run, min(run.stop, last) - max(run.start, first_layer)) for run in self.runs)
-        return [(run, count) for run, count in inside if count > 0]
+        found: list[tuple[LayerRun, int]] = []
+        for run in self.runs:
+            inside = min(run.stop, last) - max(run.start, first_layer)
+            if inside > 0:
+                found.append((run, inside))
+        return found
 
     def static_bytes(self, first_layer: int, num_layers: int) -> int:
         """Weights, gradients and optimizer state of a range of layers."""

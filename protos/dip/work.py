@@ -64,7 +64,15 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kind:
-    """What cells of equal cost have in common: their chunk, and their instances' units and squared units."""
+    """What cells of equal cost have in common: their instances' units and squared units, and chunks that are alike.
+
+    Parameters
+    ----------
+    chunk
+        One of the chunks.
+    units, squares
+        Sums over the instances.
+    """
 
     chunk: Chunk
     units: int
@@ -120,18 +128,19 @@ class Work:
         self.cell_chunk: list[Chunk] = []
         self.cell_kind: list[int] = []
         self.kinds: list[Kind] = []
+        alike = [_alike(job, of_module) for of_module in self.chunks]
         first_kind: dict[tuple[int, int, int], int] = {}
         for p, part in enumerate(self.parts):
-            of_module = self.chunks[part.module]
+            of_module, (unlike, number) = self.chunks[part.module], alike[part.module]
             size = part.module, part.units, part.squares
             if size not in first_kind:
                 first_kind[size] = len(self.kinds)
-                self.kinds.extend(Kind(chunk=chunk, units=part.units, squares=part.squares) for chunk in of_module)
+                self.kinds += [Kind(chunk=chunk, units=part.units, squares=part.squares) for chunk in unlike]
             kind = first_kind[size]
             self.first_cell.append(len(self.cell_part))
-            self.cell_part.extend([p] * len(of_module))
-            self.cell_chunk.extend(of_module)
-            self.cell_kind.extend(range(kind, kind + len(of_module)))
+            self.cell_part += [p] * len(of_module)
+            self.cell_chunk += of_module
+            self.cell_kind += [kind + i for i in number]
         self._costs: dict[tuple[int, Way], CellCost] = {}
 
     @property
@@ -265,6 +274,20 @@ class Work:
     def static_bytes(self) -> list[int]:
         """Weights, gradients and optimizer state on each rank."""
         return static_bytes(self.job, self.chunks)
+
+
+def _alike(job: Job, chunks: Sequence[Chunk]) -> tuple[list[Chunk], list[int]]:
+    """Of all chunks those that differ in what they cost, and for each chunk the place of its like among them."""
+    unlike: list[Chunk] = []
+    number: dict[tuple[object, ...], int] = {}
+    places: list[int] = []
+    for chunk in chunks:
+        likeness = job.cost_book.likeness(chunk)
+        if likeness not in number:
+            number[likeness] = len(unlike)
+            unlike.append(chunk)
+        places.append(number[likeness])
+    return unlike, places
 
 
 def static_bytes(job: Job, chunks: Iterable[Iterable[Chunk]]) -> list[int]:

@@ -148,8 +148,17 @@ def test_chunks_are_found_by_module_in_their_order_however_they_are_listed() -> 
 
 
 def test_cells_of_equal_cost_are_of_one_kind() -> None:
+    """Four chunks a module: vision's have 2 layers each, language's 3 each; rank 3 is slower than the others."""
     asked = FITTING["seven_microbatches_on_four_ranks"]()
     asked.batch.CopyFrom(batch([documents(1)[0]] * 3))
+    asked.job.cluster.rank_speed[:] = [1.0, 1.0, 1.0, 0.5]
     work = work_of(asked)
-    assert len(work.kinds) == work.num_cells // 3
-    assert all(work.kinds[kind].chunk == chunk for kind, chunk in zip(work.cell_kind, work.cell_chunk, strict=True))
+    kind_of = dict(zip(work.cell_kind, work.cell_chunk, strict=True))
+    assert len(work.kinds) == len(kind_of)
+    for cell, chunk in enumerate(work.cell_chunk):
+        kind, part = work.kinds[work.cell_kind[cell]], work.parts[work.cell_part[cell]]
+        assert (kind.units, kind.squares) == (part.units, part.squares)
+        assert (kind.chunk.module, kind.chunk.num_layers) == (chunk.module, chunk.num_layers)
+        assert work.cost(cell) == work.job.cost_book.cost(chunk, units=part.units, squares=part.squares)
+    like = {(c.module, c.num_layers, c.rank == 3) for c in work.cell_chunk}
+    assert len(work.kinds) == len(like)
