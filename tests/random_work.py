@@ -83,11 +83,12 @@ def instances(draw: DrawFn, *, limited: bool | None = None) -> Instance:
 
 
 def random_guide(graph: TaskGraph, seed: int) -> Guide:
-    """Priorities, order of groups, rule and reserve, none of which makes sense."""
+    """Priorities, order of groups, rule, reserve and thrift, none of which makes sense."""
     random = np.random.default_rng(seed)
     return Guide(
         random.random(2 * graph.num_cells),
         random.permutation(len(graph.need)),
         int(random.choice([UNIFIED, ALTERNATE])),
         float(random.choice([0.0, 0.3, 0.9])),
+        random.choice([0.0, 0.5]) * random.standard_normal(graph.num_cells),
     )

@@ -1,8 +1,10 @@
-"""Simulated annealing over start-time priorities, compiled.
+"""Simulated annealing over what the decoder is fed, compiled.
 
-The state is a priority for each forward and backward: the start times of the schedule that they decode to. A move
-shifts a whole group, the cells of one sub-microbatch, or a few single tasks in time; the decoder makes a schedule of
-it. Groups and sub-microbatches move first, single tasks later, as measured to work best.
+The state is a priority for each forward and backward, the start times of the schedule that they decode to; the order
+in which memory is promised; and how thrifty each cell is with memory. A move shifts a whole group, the cells of one
+sub-microbatch, of one chunk, or a few single tasks in time, or makes some cells thriftier or less so; the decoder makes
+a schedule of it, and gives up as soon as that cannot be accepted. Groups and sub-microbatches move first, single tasks
+later, as measured to work best.
 """
 
 from __future__ import annotations
@@ -10,14 +12,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numba import njit
 
-from planner_service.search.decoders import Guide, decode
+from planner_service.search.compiling import kernel
+from planner_service.search.decoders import NEVER, Decoded, Guide, decode
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from planner_service.domain.graph import Ints, TaskGraph
+
+REACH = 0.1
+"""Farthest that a move shifts a task, as a share of the makespan."""
 
 
 class Walk(NamedTuple):
@@ -25,29 +30,47 @@ class Walk(NamedTuple):
 
     Parameters
     ----------
-    priority, makespan_us
-        Of the current schedule; [2n].
-    best_priority, best_us
-        Of the best one seen.
+    guide, makespan_us
+        What the current schedule was made from, and its end.
+    best_guide, best
+        What the best schedule so far was made from, and the schedule.
     """
 
-    priority: NDArray[np.float64]
+    guide: Guide
     makespan_us: int
-    best_priority: NDArray[np.float64]
-    best_us: int
+    best_guide: Guide
+    best: Decoded
 
 
-@njit(cache=True)
-def anneal(
-    graph: TaskGraph,
-    walk: Walk,
-    guide: Guide,
-    part: Ints,
-    moves: int,
-    temperature: float,
-    coarse: float,
-    seed: int,
-) -> Walk:
+class Moves(NamedTuple):
+    """What moves together, and how far.
+
+    Parameters
+    ----------
+    part
+        [n] Sub-microbatch of each cell.
+    place
+        [n] Chunk of each cell.
+    many
+        How many moves to take.
+    temperature
+        Microseconds by which a schedule may get worse with probability 1/e.
+    coarse
+        Share of moves that shift groups, sub-microbatches or chunks rather than single tasks.
+    thrifty
+        Share of moves that change who is lean.
+    """
+
+    part: Ints
+    place: Ints
+    many: int
+    temperature: float
+    coarse: float
+    thrifty: float
+
+
+@kernel
+def anneal(graph: TaskGraph, walk: Walk, moves: Moves, seed: int) -> Walk:
     """Take some moves.
 
     Parameters
@@ -56,50 +79,95 @@ def anneal(
         The tasks.
     walk
         Where to go on; its arrays are not changed.
-    guide
-        Rules of the decoder; its priorities are not read.
-    part
-        [n] Sub-microbatch of each cell.
     moves
-        How many moves to take.
-    temperature
-        Microseconds by which a schedule may get worse with probability 1/e.
-    coarse
-        Share of moves that shift groups or sub-microbatches rather than single tasks.
+        Which.
     seed
         Of the random choices.
     """
     np.random.seed(seed)
     n = graph.rank.shape[0]
-    groups, parts = graph.need.shape[0], part[n - 1] + 1
-    current, current_us = walk.priority.copy(), walk.makespan_us
-    best, best_us = walk.best_priority.copy(), walk.best_us
-    for _ in range(moves):
-        tried = current.copy()
-        reach = best_us * 0.1 * np.random.random() ** 2
-        shift = np.random.normal() * reach
-        offset = n * np.random.randint(0, 2)
-        both = np.random.random() < 0.3
-        if np.random.random() < coarse:
-            if np.random.random() < 0.4:
-                chosen, of_cell = np.random.randint(0, groups), graph.group
-            else:
-                chosen, of_cell = np.random.randint(0, parts), part
-            for c in range(n):
-                if of_cell[c] == chosen:
-                    tried[offset + c] += shift
-                    if both:
-                        tried[n - offset + c] += shift
+    current, current_us = walk.guide, walk.makespan_us
+    best_guide, best = walk.best_guide, walk.best
+    for _ in range(moves.many):
+        tried = _moved(graph, current, moves, best.makespan_us)
+        latest = current_us - moves.temperature * np.log(1.0 - np.random.random())
+        found = decode(graph, tried, int(latest))
+        if found.makespan_us == NEVER:
+            continue
+        for i in range(2 * n):
+            tried.priority[i] = found.start[i]
+        current, current_us = tried, found.makespan_us
+        if found.makespan_us < best.makespan_us:
+            best_guide, best = tried, found
+    return Walk(current, current_us, best_guide, best)
+
+
+@kernel
+def _moved(graph: TaskGraph, guide: Guide, moves: Moves, makespan_us: int) -> Guide:
+    """Return a neighbour of what a decoder was fed."""
+    priority, thrift, position = guide.priority.copy(), guide.thrift, guide.position
+    if np.random.random() < moves.thrifty:
+        if np.random.random() < 0.3:
+            position = _swapped(position)
+        else:
+            thrift = _shifted_thrift(graph, thrift, moves)
+    else:
+        reach = REACH * makespan_us * np.random.random() ** 2
+        if np.random.random() < moves.coarse:
+            _shift_together(graph, priority, moves, reach)
         else:
             for _ in range(np.random.randint(1, 6)):
-                tried[np.random.randint(0, 2 * n)] += np.random.normal() * reach * 0.5
-        found = decode(graph, Guide(tried, guide.position, guide.rule, guide.reserve))
-        worse = found.makespan_us - current_us
-        if worse <= 0 or (temperature > 0.0 and np.random.random() < np.exp(-worse / temperature)):
-            current_us = found.makespan_us
-            for i in range(2 * n):
-                current[i] = found.start[i]
-            if current_us < best_us:
-                best_us = current_us
-                best[:] = current
-    return Walk(current, current_us, best, best_us)
+                priority[np.random.randint(0, len(priority))] += np.random.normal() * reach * 0.5
+    return Guide(priority, position, guide.rule, guide.reserve, thrift)
+
+
+@kernel
+def _swapped(position: Ints) -> Ints:
+    """Let two groups that are promised memory one after the other change places."""
+    swapped = position.copy()
+    if len(position) < 2:
+        return swapped
+    place = np.random.randint(0, len(position) - 1)
+    for g in range(len(position)):
+        if position[g] == place:
+            swapped[g] = place + 1
+        elif position[g] == place + 1:
+            swapped[g] = place
+    return swapped
+
+
+@kernel
+def _shifted_thrift(graph: TaskGraph, thrift: NDArray[np.float64], moves: Moves) -> NDArray[np.float64]:
+    """Make the cells of a chunk, of a sub-microbatch or of a group thriftier, or less so."""
+    shifted = thrift.copy()
+    of_cell = _kind_of_move(graph, moves)
+    chosen = of_cell[np.random.randint(0, len(of_cell))]
+    shift = np.random.normal() * 0.3
+    for c in range(len(of_cell)):
+        if of_cell[c] == chosen:
+            shifted[c] = min(1.0, max(-1.0, shifted[c] + shift))
+    return shifted
+
+
+@kernel
+def _shift_together(graph: TaskGraph, priority: NDArray[np.float64], moves: Moves, reach: float) -> None:
+    """Shift the forwards, the backwards or both of the cells of a chunk, of a sub-microbatch or of a group."""
+    n = graph.rank.shape[0]
+    of_cell = _kind_of_move(graph, moves)
+    chosen = of_cell[np.random.randint(0, n)]
+    shift = np.random.normal() * reach
+    which = np.random.random()
+    for c in range(n):
+        if of_cell[c] == chosen:
+            if which < 0.65:
+                priority[c] += shift
+            if which > 0.35:
+                priority[n + c] += shift
+
+
+@kernel
+def _kind_of_move(graph: TaskGraph, moves: Moves) -> Ints:
+    which = np.random.random()
+    if which < 0.4:
+        return graph.group
+    return moves.part if which < 0.95 else moves.place

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
     F = TypeVar("F", bound=Callable[..., Any])
 
+_WITHOUT_COUNTS: dict[str, Any] = {"_nrt": False}
+"""Not among numba's documented options; `tests/planner_service/search/test_compiling.py` fails if it goes."""
+
 
 def kernel(function: F) -> F:
     """Compile a function that Python, or another kernel, calls."""
@@ -18,15 +21,13 @@ def kernel(function: F) -> F:
 
 
 def inlined(function: F) -> F:
-    """Make a function a part of the kernels that call it: a call costs more than most of them do."""
-    return cast("F", njit(inline="always")(function))
+    """Make a function a part of the bare kernels that call it: a call would cost more than most of them do."""
+    return cast("F", njit(nogil=True, forceinline=True, **_WITHOUT_COUNTS)(function))
 
 
 def bare_kernel(function: F) -> F:
-    """Compile a function that allocates nothing without counting references to arrays.
+    """Compile a function that allocates nothing, without counting references to arrays.
 
-    Counting takes several times as long as list scheduling itself, as the arrays come in tuples. The option is not
-    part of numba's documented ones; `tests/planner_service/search/test_compiling.py` fails if it goes.
+    Counting takes several times as long as list scheduling itself, as the arrays come in tuples.
     """
-    options: dict[str, Any] = {"_nrt": False}
-    return cast("F", njit(cache=True, nogil=True, **options)(function))
+    return cast("F", njit(cache=True, nogil=True, **_WITHOUT_COUNTS)(function))

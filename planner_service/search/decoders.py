@@ -52,12 +52,15 @@ class Guide(NamedTuple):
     reserve
         Share of a rank's room that cells which store leave free: the more, the more layers are lean and the more
         groups can be in flight.
+    thrift
+        [n] What each cell adds to its reserve.
     """
 
     priority: NDArray[np.float64]
     position: Ints
     rule: int
     reserve: float
+    thrift: NDArray[np.float64]
 
 
 class Decoded(NamedTuple):
@@ -68,7 +71,7 @@ class Decoded(NamedTuple):
     start
         [3n] Start of each task; -1 where there is none. A backward whose weight half has no start is whole.
     makespan_us
-        End of the last task; NEVER if the decoder got stuck.
+        End of the last task; NEVER if the decoder got stuck, or the end would come after the time that was asked for.
     lean
         [n] Cells whose layers are lean.
     """
@@ -94,6 +97,8 @@ class _State(NamedTuple):
         Cells of each rank whose weight half waits: ``weights[first_weight[r] : last_weight[r]]``.
     free, soonest
         [ranks] End of the last task, and when the next can start.
+    left
+        [ranks] Work that a rank has still to do, if all layers store.
     last
         [ranks] Queue that the last task came from.
     memory
@@ -112,12 +117,13 @@ class _State(NamedTuple):
     last_weight: Ints
     free: Ints
     soonest: Ints
+    left: Ints
     last: Ints
     memory: Memory
 
 
 @kernel
-def decode(graph: TaskGraph, guide: Guide) -> Decoded:
+def decode(graph: TaskGraph, guide: Guide, latest_us: int = NEVER) -> Decoded:
     """Schedule every task.
 
     Parameters
@@ -126,19 +132,21 @@ def decode(graph: TaskGraph, guide: Guide) -> Decoded:
         The tasks. Where every group fits alone on every rank, no priorities can get it stuck.
     guide
         Priorities and rules.
+    latest_us
+        Give up as soon as some rank cannot end by then.
     """
     state = _new_state(graph, guide)
-    makespan = _fill(graph, guide, state)
+    makespan = _fill(graph, guide, state, latest_us)
     return Decoded(state.start, makespan, state.lean)
 
 
 @bare_kernel
-def _fill(graph: TaskGraph, guide: Guide, state: _State) -> int:
-    """Run all tasks; returns the end of the last one, NEVER if some cannot run."""
+def _fill(graph: TaskGraph, guide: Guide, state: _State, latest_us: int) -> int:
+    """Run all tasks; returns the end of the last one, NEVER if some cannot run, or not by ``latest_us``."""
     ranks = graph.room.shape[0]
-    makespan, left = 0, graph.rank.shape[0]
+    makespan, unscheduled = 0, graph.rank.shape[0]
     for c in range(graph.rank.shape[0]):
-        left += graph.has_backward[c]
+        unscheduled += graph.has_backward[c]
         if state.missing[c] == 0:
             _enqueue(guide, state, 0, graph.rank[c], c)
             state.soonest[graph.rank[c]] = 0
@@ -148,13 +156,15 @@ def _fill(graph: TaskGraph, guide: Guide, state: _State) -> int:
             if state.soonest[other] < state.soonest[r]:
                 r = other
         if state.soonest[r] == NEVER:
-            return makespan if left == 0 else NEVER
+            return makespan if unscheduled == 0 else NEVER
         task = _pick(graph, guide, state, r)
         if task < 0:
             end = _run_weight(graph, guide, state, r)
         else:
             end = _run(graph, guide, state, r, task)
-            left -= 1
+            unscheduled -= 1
+        if end + state.left[r] > latest_us:
+            return NEVER
         state.free[r] = end
         makespan = max(makespan, end)
         state.soonest[r] = _soonest(graph, guide, state, r)
@@ -166,10 +176,12 @@ def _new_state(graph: TaskGraph, guide: Guide) -> _State:
     n, ranks = graph.rank.shape[0], graph.room.shape[0]
     missing = np.empty(2 * n, dtype=np.int64)
     first = np.zeros((2, ranks), dtype=np.int64)
+    left = np.zeros(ranks, dtype=np.int64)
     for c in range(n):
         missing[c] = graph.inputs[c]
         missing[n + c] = graph.gradients[c] + 1
         first[0, graph.rank[c]] += 1
+        left[graph.rank[c]] += graph.duration[c] + graph.duration[n + c] + graph.duration[2 * n + c]
     total = 0
     for r in range(ranks):
         cells = first[0, r]
@@ -188,6 +200,7 @@ def _new_state(graph: TaskGraph, guide: Guide) -> _State:
         first[0].copy(),
         np.zeros(ranks, dtype=np.int64),
         np.full(ranks, NEVER, dtype=np.int64),
+        left,
         np.ones(ranks, dtype=np.int64),
         new_memory(graph, guide.position),
     )
@@ -213,7 +226,7 @@ def _next(graph: TaskGraph, guide: Guide, state: _State, q: int, r: int, now: in
         task = state.queue[i]
         if state.ready[task] > now:
             continue
-        if q == 1 or forward_way(graph, guide.position, state.memory, task, guide.reserve) != REFUSED:
+        if q == 1 or forward_way(graph, guide.position, state.memory, task, guide.reserve + guide.thrift[task]) != REFUSED:
             return i
     return -1
 
@@ -243,6 +256,7 @@ def _run(graph: TaskGraph, guide: Guide, state: _State, r: int, task: int) -> in
     n = graph.rank.shape[0]
     begin = max(state.free[r], state.ready[task])
     state.start[task] = begin
+    state.left[r] -= graph.duration[task]
     if task < n:
         state.last[r] = 0
         return _run_forward(graph, guide, state, task, begin)
@@ -253,7 +267,7 @@ def _run(graph: TaskGraph, guide: Guide, state: _State, r: int, task: int) -> in
 @inlined
 def _run_forward(graph: TaskGraph, guide: Guide, state: _State, cell: int, begin: int) -> int:
     n = graph.rank.shape[0]
-    way = forward_way(graph, guide.position, state.memory, cell, guide.reserve)
+    way = forward_way(graph, guide.position, state.memory, cell, guide.reserve + guide.thrift[cell])
     state.lean[cell] = way == LEAN
     end = begin + (graph.lean_duration[cell] if state.lean[cell] else graph.duration[cell])
     if graph.has_backward[cell]:
@@ -278,6 +292,7 @@ def _run_backward(graph: TaskGraph, guide: Guide, state: _State, cell: int, begi
         end = begin + duration[n + cell]
     else:
         finish(graph, guide.position, state.memory, cell, kept)
+        state.left[r] -= graph.duration[2 * n + cell]
         end = begin + (graph.lean_whole[cell] if lean else graph.whole[cell])
     for i in range(graph.back_first[cell], graph.back_first[cell + 1]):
         _arrive(graph, guide, state, n + graph.producer[i], end + graph.back_hop[i])
@@ -291,6 +306,7 @@ def _run_weight(graph: TaskGraph, guide: Guide, state: _State, r: int) -> int:
     cell = state.weights[state.first_weight[r]]
     state.first_weight[r] += 1
     state.start[2 * n + cell] = state.free[r]
+    state.left[r] -= graph.duration[2 * n + cell]
     lean = state.lean[cell]
     finish(graph, guide.position, state.memory, cell, graph.lean_between[cell] if lean else graph.between[cell])
     return int(state.free[r] + (graph.lean_duration if lean else graph.duration)[2 * n + cell])
@@ -309,7 +325,7 @@ def _arrive(graph: TaskGraph, guide: Guide, state: _State, task: int, when: int)
     _enqueue(guide, state, q, r, task)
     start = max(state.free[r], state.ready[task])
     if start < state.soonest[r] and (
-        q == 1 or forward_way(graph, guide.position, state.memory, cell, guide.reserve) != REFUSED
+        q == 1 or forward_way(graph, guide.position, state.memory, cell, guide.reserve + guide.thrift[cell]) != REFUSED
     ):
         state.soonest[r] = start
 
@@ -327,7 +343,7 @@ def _soonest(graph: TaskGraph, guide: Guide, state: _State, r: int) -> int:
             when = max(free, int(state.ready[task]))
             if when >= soonest:
                 continue
-            if q == 1 or forward_way(graph, guide.position, state.memory, task, guide.reserve) != REFUSED:
+            if q == 1 or forward_way(graph, guide.position, state.memory, task, guide.reserve + guide.thrift[task]) != REFUSED:
                 soonest = when
                 if when == free:
                     return free

@@ -1,38 +1,38 @@
 """The search for one batch's schedule: all engines in turn, against the clock, the best found kept.
 
-List scheduling from many seeds; forward-backward improvement of the best of them; annealing, with fewer and fewer
-starting points as the time goes. Then, with the ways of all cells decided: less recompute where the order leaves room
-for it, and CP-SAT, on the whole of a small instance and on windows of a large one. Every engine starts from the best
-schedule found and can only improve it.
+List scheduling from many seeds; forward-backward improvement of the best of them; annealing on all allotted cores, with
+fewer and fewer starting points as the time goes. Then, with the ways of all cells decided: the memory of each rank
+spent where time is critical, and annealing of the order that this gives, in turn; and CP-SAT, on the whole of a small
+instance and on neighbourhoods of large ones. Every engine starts from the best schedule found and can only improve it.
 """
 
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from dip.bounds import fastest_times
-from dip.fallback import activation_room
 
-from planner_service.search.annealing import Walk, anneal
-from planner_service.search.bounds import lower_bound_us
-from planner_service.search.decoders import Guide, decode
+from planner_service.search.bounds import improved_bound_us, lower_bound_us
+from planner_service.search.decoders import UNIFIED, Guide, decode
 from planner_service.search.exact import WindowModel
 from planner_service.search.justify import can_mirror, justify
-from planner_service.search.memory import restore
-from planner_service.search.orders import orders_of
 from planner_service.search.quick import RESERVES, is_limited
 from planner_service.search.schedule import Schedule
 from planner_service.search.seeds import seed_guides
+from planner_service.search.walks import MOST_WALKS, Walks
+from planner_service.search.way_choice import improve_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from concurrent.futures import Executor
 
     from numpy.typing import NDArray
 
-    from planner_service.domain.graph import Ints
+    from planner_service.domain.graph import Ints, TaskGraph
     from planner_service.search.decoders import Decoded
     from planner_service.search.quick import Candidate
     from planner_service.search.stopping import Stopping
@@ -43,14 +43,26 @@ EXACT_TASKS = 240
 WINDOW_TASKS = 120
 """Tasks that move in one neighbourhood of CP-SAT."""
 
-EXACT_EFFORT, WINDOW_EFFORT = 1.0, 0.05
-"""Most that CP-SAT may spend on a whole instance and on a window, in its own deterministic unit of time."""
-
-WALKS = 4
-"""Starting points of the annealing."""
+EXACT_EFFORT, WINDOW_EFFORT, MEMORY_EFFORT = 1.0, 0.05, 0.2
+"""Most that CP-SAT may spend on a whole instance, on a window and on all ranks' memory: its own unit of time."""
 
 MOVES = 40
-"""Moves between two looks at the clock; what CP-SAT may spend on a window counts as many."""
+"""Moves of all walks in a round where the clock does not decide; what CP-SAT may spend on a window counts as many."""
+
+SEEDS_UNTIL, JUSTIFIED_UNTIL = 0.15, 0.25
+"""Used share of the time after which no seed is tried, or improved forwards and backwards, any more."""
+
+ANNEALED_UNTIL, SMALL_UNTIL = 0.8, 0.4
+"""The same for annealing, and for annealing where CP-SAT is given the whole instance."""
+
+WAYS_UNTIL, REORDERED_UNTIL = 0.55, 0.85
+"""The same where memory is limited, for annealing with the ways of cells open, and decided."""
+
+TURNS = 2
+"""How often ways are chosen anew."""
+
+MEMORY_SHARE = 0.1
+"""Most time for one choice of all ranks' ways."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,18 +86,23 @@ class Portfolio:
         The budget.
     seed
         Of all random choices.
+    cores
+        How many to use. Where the clock does not decide when to stop, what is found does not depend on it.
+    cp_sat
+        Whether to use CP-SAT; without it, to see what it is worth.
     """
 
     best: Candidate
     stopping: Stopping
     seed: int = 0
+    cores: int = 1
+    cp_sat: bool = True
     steps: list[Step] = field(default_factory=list)
     bound_us: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.random = np.random.default_rng(self.seed)
         self.bound_us = lower_bound_us(self.best.work)
-        self._part = np.array(self.best.work.cell_part, dtype=np.int64)
         self._note(self.best.engine, self.best.makespan_us)
 
     def run(self) -> Schedule:
@@ -96,21 +113,39 @@ class Portfolio:
     def stages(self) -> Iterator[Schedule]:
         """Search, and hand out the best schedule after each stage: at the start, of seeds, of annealing, of CP-SAT."""
         yield Schedule.of(self.best)
-        small = np.count_nonzero(self.best.decoded.start >= 0) <= EXACT_TASKS
-        ordering = 0.4 if small else 0.75
-        walks = [self._walk(found, guide) for found, guide in self._seeds()[:WALKS]]
+        if not self.best.work.num_cells:
+            return
+        starts = self._seeds()
+        self._tighten(self.best.makespan_us)
         yield Schedule.of(self.best)
-        while self.best.work.num_cells and not self._done(ordering):
-            self._anneal(walks, until=ordering)
-        schedule = self._restore(Schedule.of(self.best))
+        small = self.cp_sat and np.count_nonzero(self.best.decoded.start >= 0) <= EXACT_TASKS
+        limited = is_limited(self.best.graph)
+        with ThreadPoolExecutor(self.cores, thread_name_prefix="search") as cores:
+            until = SMALL_UNTIL if small else WAYS_UNTIL if limited else ANNEALED_UNTIL
+            self._anneal(self._walks(self.best.graph, starts, cores, limited=limited), until=until)
+            schedule = Schedule.of(self.best)
+            if limited:
+                schedule = self._spend_memory(schedule)
+                yield schedule
+                schedule = self._reorder(schedule, cores)
         yield schedule
-        yield self._prove(schedule) if small else self._windows(schedule)
+        if self.cp_sat:
+            schedule = self._prove(schedule) if small else self._windows(schedule)
+        self._tighten(schedule.makespan_us)
+        yield schedule
 
-    def _done(self, share: float = 1.0) -> bool:
-        return self.stopping.spent(share) or self.best.makespan_us <= self.bound_us
+    def _done(self, share: float, makespan_us: int | None = None) -> bool:
+        """Whether the share of the budget is used, or a makespan, by default the best one, proven."""
+        reached = self.best.makespan_us if makespan_us is None else makespan_us
+        return self.stopping.spent(share) or reached <= self.bound_us
 
     def _note(self, engine: str, makespan_us: int) -> None:
         self.steps.append(Step(elapsed_ms=self.stopping.elapsed_ms(), engine=engine, makespan_us=makespan_us))
+
+    def _tighten(self, makespan_us: int) -> None:
+        """Prove as much as can be proven of a schedule's distance from the optimum."""
+        if makespan_us > self.bound_us:
+            self.bound_us = max(self.bound_us, improved_bound_us(self.best.work, incumbent_us=makespan_us))
 
     def _offer(self, found: Decoded, engine: str, guide: Guide) -> None:
         """Keep what a decoder made if it is better."""
@@ -126,15 +161,15 @@ class Portfolio:
         near = sorted(RESERVES, key=lambda reserve: abs(reserve - known))[:3] if is_limited(graph) else [0.0]
         for reserve in near:
             for name, guide in seed_guides(graph, reserve):
-                if self._done(0.2):
+                if self._done(SEEDS_UNTIL):
                     break
                 decoded = decode(graph, guide)
                 self.stopping.count(1)
                 self._offer(decoded, f"list: {name}", guide)
                 found.setdefault(decoded.makespan_us, (decoded, guide))
         starts = [found[makespan] for makespan in sorted(found)]
-        for i, (decoded, guide) in enumerate(starts[: 2 * WALKS]):
-            if self._done(0.3):
+        for i, (decoded, guide) in enumerate(starts[: 2 * MOST_WALKS]):
+            if self._done(JUSTIFIED_UNTIL):
                 break
             starts[i] = self._justified(decoded, guide, rounds=4), guide
         return sorted(starts, key=lambda pair: pair[0].makespan_us)
@@ -148,29 +183,49 @@ class Portfolio:
         self._offer(better, "forward-backward", guide)
         return better
 
-    def _walk(self, found: Decoded, guide: Guide) -> tuple[Walk, Guide]:
-        priority = found.start[: 2 * self.best.graph.num_cells].astype(np.float64)
-        return Walk(priority, found.makespan_us, priority, found.makespan_us), guide
+    def _walks(self, graph: TaskGraph, starts: list[tuple[Decoded, Guide]], cores: Executor, *, limited: bool) -> Walks:
+        moves = 0 if self.stopping.by_time else MOVES // MOST_WALKS
+        return Walks(self.best.work, graph, starts, cores=cores, limited=limited, random=self.random, moves=moves)
 
-    def _anneal(self, walks: list[tuple[Walk, Guide]], *, until: float) -> None:
-        """Some moves of every walk; walks that fall behind are given up as the time goes."""
-        graph = self.best.graph
-        for i, (walk, guide) in enumerate(walks):
-            if self._done(until):
-                return
-            left = max(0.0, 1.0 - self.stopping.progress() / until)
-            heat, coarse = 5e-4 * left * self.best.makespan_us, 0.3 + 0.6 * left
-            moved = anneal(graph, walk, guide, self._part, MOVES, heat, coarse, int(self.random.integers(1 << 31)))
-            self.stopping.count(MOVES)
-            walks[i] = moved, guide
-            if moved.best_us < self.best.makespan_us:
-                fed = Guide(moved.best_priority, guide.position, guide.rule, guide.reserve)
-                best = decode(graph, fed)
-                self._offer(best, "annealing", fed)
-                self._justified(best, guide, rounds=2)
-        kept = max(1, round(WALKS * (1.0 - self.stopping.progress() / until)))
-        walks.sort(key=lambda pair: pair[0].best_us)
-        del walks[kept:]
+    def _anneal(self, walks: Walks, *, until: float) -> None:
+        """Move all walks until the time is used or the best is proven."""
+        began = self.stopping.progress()
+        while not self._done(until):
+            self.stopping.count(walks.round((self.stopping.progress() - began) / max(1e-9, until - began)))
+            found, guide = walks.best
+            self._offer(found, "annealing", guide)
+
+    def _spend_memory(self, schedule: Schedule) -> Schedule:
+        """Choose ways anew in the order found, by where time is critical."""
+        if not self.cp_sat or self.stopping.spent():
+            return schedule
+        seconds = min(self.stopping.left_s(), MEMORY_SHARE * self.stopping.seconds)
+        effort = min(MEMORY_EFFORT, WINDOW_EFFORT / MOVES * self.stopping.left_evaluations())
+        found = improve_memory(
+            schedule,
+            seconds=seconds if self.stopping.by_time else math.inf,
+            effort=effort,
+            seed=self.seed,
+        )
+        self.stopping.count(MOVES)
+        return self._better(schedule, replace(found, engine="CP-SAT memory"))
+
+    def _reorder(self, schedule: Schedule, cores: Executor) -> Schedule:
+        """Anneal the order with all ways decided, then choose them anew, in turn."""
+        began = self.stopping.progress()
+        for turn in range(TURNS):
+            until = began + (REORDERED_UNTIL - began) * (turn + 1) / TURNS
+            graph = schedule.graph
+            priority = schedule.start[: 2 * graph.num_cells].astype(np.float64)
+            guide = Guide(priority, self.best.guide.position, UNIFIED, 0.0, np.zeros(graph.num_cells))
+            walks = self._walks(graph, [(decode(graph, guide), guide)], cores, limited=False)
+            while walks and not self._done(until, schedule.makespan_us):
+                self.stopping.count(walks.round((self.stopping.progress() - began) / (REORDERED_UNTIL - began)))
+                found, _ = walks.best
+                if found.makespan_us < schedule.makespan_us:
+                    schedule = self._better(schedule, schedule.reordered(found.start, "annealing, ways decided"))
+            schedule = self._spend_memory(schedule)
+        return schedule
 
     def _better(self, schedule: Schedule, found: Schedule) -> Schedule:
         """The better of two schedules; a new one is noted."""
@@ -178,16 +233,6 @@ class Portfolio:
             return schedule
         self._note(found.engine, found.makespan_us)
         return found
-
-    def _restore(self, schedule: Schedule) -> Schedule:
-        """Recompute less, where the order leaves room for it."""
-        work = schedule.work
-        if not any(schedule.ways):
-            return schedule
-        orders = orders_of(schedule.graph, schedule.start)
-        ways = restore(work, orders, schedule.ways, activation_room(work.job, work.chunks))
-        self.stopping.count(1)
-        return self._better(schedule, schedule.rewayed(ways, "less recompute"))
 
     def _prove(self, schedule: Schedule) -> Schedule:
         """Give a small instance to CP-SAT whole."""

@@ -7,8 +7,8 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 
+from planner_service.search.compiling import kernel
 from planner_service.search.decoders import ALTERNATE, UNIFIED, Guide
 
 if TYPE_CHECKING:
@@ -59,14 +59,14 @@ FAVOURITES = (
 
 def seed_guides(graph: TaskGraph, reserve: float = 0.0) -> Iterator[tuple[str, Guide]]:
     """Guides worth a try, the most promising first, each with its name: by longest tail, then by all patterns."""
-    natural = np.arange(len(graph.need))
+    natural, even = np.arange(len(graph.need)), np.zeros(graph.num_cells)
     longest = -np.concatenate(tails(graph))
-    yield "longest tail, turns first", Guide(longest, natural, ALTERNATE, reserve)
+    yield "longest tail, turns first", Guide(longest, natural, ALTERNATE, reserve, even)
     depth = depths(graph)
     orders = group_orders(graph)
     for pattern in dict.fromkeys((*FAVOURITES, *_all_patterns(orders))):
         yield str(pattern), _guide(graph, pattern, orders[pattern.order], depth, reserve)
-    yield "longest tail", Guide(longest, natural, UNIFIED, reserve)
+    yield "longest tail", Guide(longest, natural, UNIFIED, reserve, even)
 
 
 def _all_patterns(orders: Iterable[str]) -> Iterator[Pattern]:
@@ -84,7 +84,7 @@ def _guide(graph: TaskGraph, pattern: Pattern, order: Ints, depth: NDArray[np.fl
     forward = wave + level + place
     backward = wave + level.max(initial=0.0) - level + place + late
     rule = ALTERNATE if pattern.first == "turns" else UNIFIED
-    return Guide(np.concatenate([forward, backward]), position, rule, reserve)
+    return Guide(np.concatenate([forward, backward]), position, rule, reserve, np.zeros(graph.num_cells))
 
 
 def group_orders(graph: TaskGraph) -> dict[str, Ints]:
@@ -100,7 +100,7 @@ def group_orders(graph: TaskGraph) -> dict[str, Ints]:
     }
 
 
-@njit(cache=True)
+@kernel
 def topological(graph: TaskGraph) -> Ints:
     """Cells, producers before consumers."""
     n = graph.rank.shape[0]
@@ -122,7 +122,7 @@ def topological(graph: TaskGraph) -> Ints:
     return order
 
 
-@njit(cache=True)
+@kernel
 def tails(graph: TaskGraph) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Longest chain from the start of each cell's forward, and of its backward, to the end; microseconds."""
     n = graph.rank.shape[0]
@@ -143,7 +143,7 @@ def tails(graph: TaskGraph) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     return forward, backward
 
 
-@njit(cache=True)
+@kernel
 def depths(graph: TaskGraph) -> NDArray[np.float64]:
     """Number of cells on the longest chain that leads to each cell."""
     depth = np.zeros(graph.rank.shape[0])
