@@ -6,14 +6,15 @@ do not divide and useless where one module is far cheaper than another, so the s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, NamedTuple
 
 from dip.errors import CannotFitError
 
 from planner_service.partition.estimate import Estimator
 from planner_service.partition.report import ChoiceReport, Tried
 from planner_service.partition.space import Space
-from planner_service.partition.trials import Chosen, Trials
+from planner_service.partition.trials import Chosen, Outcome, Trials
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,6 +28,12 @@ if TYPE_CHECKING:
 LAST_TRIES = 4
 """Partitions that hold their layers and are tried in any case before a batch is refused."""
 
+LEADERS = 3
+"""Best choices that are scheduled again with more effort."""
+
+CLIMBING = 0.85
+"""Share of the budget for trying choices; the rest is for scheduling the best ones again."""
+
 OVERRUN = 1.5
 """Used share of the budget above which even one schedule more is too long: the search has time of its own for it."""
 
@@ -35,6 +42,13 @@ SEEDS, MORE_SEEDS = 3, 8
 
 TASKS_WEIGHT = 0.5e-6
 """What a task costs, as a share of the makespan: the search has less time for each where there are more."""
+
+
+class Leader(NamedTuple):
+    """One of the best choices so far, and its schedules."""
+
+    choice: Choice
+    chosen: Chosen
 
 
 class Chooser:
@@ -72,7 +86,7 @@ class Chooser:
         self._tried: dict[Choice, Tried] = {}
         self._skipped: set[Choice] = set()
         self._surrounded: set[Choice] = set()
-        self._best: tuple[float, Choice, Chosen] | None = None
+        self._leaders: list[Leader] = []
 
     def choose(self) -> Chosen:
         """Best choice within the budget; the one that the estimate likes best is always tried.
@@ -88,14 +102,10 @@ class Chooser:
         """
         starts = self.space.starts()
         choice: Choice | None = starts[0]
-        while choice is not None and not (self._tried and self.stopping.spent()):
+        while choice is not None and not (self._tried and self.stopping.spent(CLIMBING if self._leaders else 1.0)):
             self._try(choice)
             choice = self._next(starts)
-        if self._best is None:
-            return self._last_resort(starts)
-        if self.stopping.spent(OVERRUN):
-            return self._best[2]
-        return self.trials.again(self._best[2], seeds=MORE_SEEDS)
+        return self._finished() if self._leaders else self._last_resort(starts)
 
     @property
     def report(self) -> ChoiceReport:
@@ -105,7 +115,7 @@ class Chooser:
             kept_partition=self._kept,
             tried=tuple(self._tried.values()),
             skipped=len(self._skipped),
-            chosen=self._best[1] if self._best else None,
+            chosen=self._leaders[0].choice if self._leaders else None,
         )
 
     def _next(self, starts: Sequence[Choice]) -> Choice | None:
@@ -124,32 +134,37 @@ class Chooser:
         """Place among those tried: by score; where nothing fits, by how finely memory is cut."""
         score = self._tried[choice].score
         fineness = choice.slices * max(choice.parts)
-        return score, -fineness if score == float("inf") else 0.0, choice
+        return score, -fineness if score == math.inf else 0.0, choice
 
     def _is_worth_a_try(self, choice: Choice) -> bool:
         """Whether a choice is new, and not surely worse than the best one even if no rank ever waits."""
         if choice in self._tried or choice in self._skipped:
             return False
-        if self._best and self.estimator.load_us(choice) >= self._best[0]:
+        if self._leaders and self.estimator.load_us(choice) >= _score(self._leaders[0].chosen):
             self._skipped.add(choice)
             return False
         return True
 
     def _try(self, choice: Choice) -> None:
         """Schedule a choice quickly, with a reserve like the best one known."""
-        reserve = self._best[2].candidate.guide.reserve if self._best else None
-        found = self.trials.schedule(choice, seeds=SEEDS, reserve=reserve)
-        tried = Tried(
-            choice=choice,
-            makespan_us=found.makespan_us if found else None,
-            num_tasks=found.num_tasks if found else 0,
-            score=found.makespan_us * (1.0 + TASKS_WEIGHT * found.num_tasks) if found else float("inf"),
-        )
-        self._tried[choice] = tried
-        if found and (self._best is None or tried.score < self._best[0]):
-            self._best = tried.score, choice, found
+        reserve = self._leaders[0].chosen.candidate.guide.reserve if self._leaders else None
+        outcome, found = self.trials.schedule(choice, seeds=SEEDS, reserve=reserve)
+        self._tried[choice] = Tried(choice=choice, outcome=outcome, score=_score(outcome))
+        if found:
+            self._leaders.append(Leader(choice=choice, chosen=found))
+            self._leaders = sorted(self._leaders, key=_place)[:LEADERS]
         if self._on_progress:
-            self._on_progress(len(self._tried), self._best[2].makespan_us if self._best else None)
+            self._on_progress(len(self._tried), self._leaders[0].chosen.makespan_us if self._leaders else None)
+
+    def _finished(self) -> Chosen:
+        """Best of the few best choices with more seeds and CP-SAT's splits, as many as there is time for."""
+        for place, leader in enumerate(list(self._leaders)):
+            if self.stopping.spent(1.0 if place else OVERRUN):
+                break
+            better = self.trials.again(leader.choice, leader.chosen, seeds=MORE_SEEDS)
+            self._leaders[place] = Leader(choice=leader.choice, chosen=better)
+        self._leaders.sort(key=_place)
+        return self._leaders[0].chosen
 
     def _last_resort(self, starts: Sequence[Choice]) -> Chosen:
         """Whole microbatches, cut into pieces as far as memory asks for, on the first partition that allows it."""
@@ -165,8 +180,19 @@ class Chooser:
                 tries += 1
                 refused = refused if refused and refused.needed_bytes <= error.needed_bytes else error
                 continue
-            self._best = float(chosen.makespan_us), choice, chosen
+            self._leaders = [Leader(choice=choice, chosen=chosen)]
             return chosen
         if refused is None:
             raise RuntimeError("no choice fits, and none says why")
         raise refused
+
+
+def _score(outcome: Outcome | Chosen) -> float:
+    """What choices are compared by: the makespan, with an allowance for tasks; infinite where it does not fit."""
+    if outcome.makespan_us is None:
+        return math.inf
+    return outcome.makespan_us * (1.0 + TASKS_WEIGHT * outcome.num_tasks)
+
+
+def _place(leader: Leader) -> float:
+    return _score(leader.chosen)

@@ -9,6 +9,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from planner_service.partition.choice import Choice
+    from planner_service.partition.trials import Outcome
+
+MOST_ALTERNATIVES = 12
+"""Lines about what was not chosen."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,17 +23,14 @@ class Tried:
     ----------
     choice
         The choice.
-    makespan_us
-        Sum of its quick schedules; None: it does not fit.
-    num_tasks
-        Forwards and backwards that it makes.
+    outcome
+        Its quick schedules.
     score
         What choices are compared by: the makespan with an allowance for tasks; infinite where it does not fit.
     """
 
     choice: Choice
-    makespan_us: int | None
-    num_tasks: int
+    outcome: Outcome
     score: float
 
 
@@ -60,7 +61,7 @@ class ChoiceReport:
     @property
     def ranking(self) -> list[Tried]:
         """Choices that fit, best first."""
-        return sorted((t for t in self.tried if t.makespan_us is not None), key=lambda t: (t.score, t.choice))
+        return sorted((t for t in self.tried if t.outcome.makespan_us is not None), key=lambda t: (t.score, t.choice))
 
     def text(self) -> str:
         """Say in a few lines what was chosen and why."""
@@ -71,55 +72,54 @@ class ChoiceReport:
         misfits = len(self.tried) - len(ranking)
         yield f"tried {len(self.tried)} choices; {misfits} did not fit, {self.skipped} were ruled out by their load"
         if self.chosen is None:
+            yield "nothing fits"
             return
-        if not ranking or ranking[0].choice != self.chosen:
-            yield "no choice of sizes fits: microbatches are cut into as few pieces as memory allows"
+        best = next((tried for tried in ranking if tried.choice == self.chosen), None)
+        if best is None:
+            yield "no sizes that were tried fit: microbatches are cut into as few pieces as memory allows"
             return
-        best = ranking[0]
         for m, name in enumerate(self.modules):
-            yield f"{name}: {self._of_module(m)}"
+            many = self.chosen.parts[m]
+            sizes = f"largest microbatch in {many} parts" if many > 1 else "no microbatch cut for its size"
+            yield f"{name}: {sizes}" if self.kept_partition else f"{name}: {self.chosen.shapes[m]}, {sizes}"
         if self.chosen.slices > 1:
-            yield f"groups for memory's sake: {self.chosen.slices} of the heaviest microbatch"
-        yield f"quick schedule: {(best.makespan_us or 0) / 1000:.1f} ms, {best.num_tasks} tasks"
-        if len(ranking) > 1:
-            second = ranking[1]
-            yield f"next best: {_more(second, best)} with {self._difference(second.choice)}"
-        for what, other in self._alternatives():
-            yield f"{what}: {_more(other, best)}"
+            yield f"for memory: {self.chosen.slices} groups of the microbatch that keeps most"
+        yield f"its quick schedule: {_milliseconds(best)}, {best.outcome.num_tasks} tasks"
+        for tried in self.alternatives[:MOST_ALTERNATIVES]:
+            yield f"with {self.difference(tried.choice)}: {_more(tried, best)}"
 
-    def _of_module(self, m: int) -> str:
-        assert self.chosen is not None
-        shape = "" if self.kept_partition else f"{self.chosen.shapes[m]}, "
-        many = self.chosen.parts[m]
-        return shape + (f"largest microbatch in {many} parts" if many > 1 else "microbatches whole")
+    @property
+    def alternatives(self) -> list[Tried]:
+        """Second best, then choices that differ from the chosen one in one thing, best first."""
+        others = [tried for tried in self.ranking if tried.choice != self.chosen]
+        return others[:1] + [tried for tried in others[1:] if len(self._differences(tried.choice)) == 1]
 
-    def _differences(self, other: Choice) -> list[str]:
-        """Where a choice differs from the chosen one."""
-        mine = self.chosen
-        assert mine is not None
-        found = []
-        for m, name in enumerate(self.modules):
-            if other.shapes[m] != mine.shapes[m]:
-                found.append(f"{name} in {other.shapes[m]}")
-            if other.parts[m] != mine.parts[m]:
-                found.append(f"{name} in {other.parts[m]} part{'s' if other.parts[m] > 1 else ''}")
-        if other.slices != mine.slices:
-            found.append(f"{other.slices} group{'s' if other.slices > 1 else ''}")
-        return found
-
-    def _difference(self, other: Choice) -> str:
+    def difference(self, other: Choice) -> str:
+        """Where a choice differs from the chosen one, in words."""
         return " and ".join(self._differences(other))
 
-    def _alternatives(self) -> Iterator[tuple[str, Tried]]:
-        """For each single thing changed, what the schedule takes then; best first."""
-        for tried in self.ranking[1:]:
-            differences = self._differences(tried.choice)
-            if len(differences) == 1:
-                yield f"instead {differences[0]}", tried
+    def _differences(self, other: Choice) -> list[str]:
+        if self.chosen is None:
+            return []
+        found = []
+        for m, name in enumerate(self.modules):
+            if other.shapes[m] != self.chosen.shapes[m]:
+                found.append(f"{name} in {other.shapes[m]}")
+            if other.parts[m] != self.chosen.parts[m]:
+                found.append(f"{name} in {_count(other.parts[m], 'part')}")
+        if other.slices != self.chosen.slices:
+            found.append(_count(other.slices, "group"))
+        return found
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}{'s' if number > 1 else ''}"
+
+
+def _milliseconds(tried: Tried) -> str:
+    return f"{(tried.outcome.makespan_us or 0) / 1000:.1f} ms"
 
 
 def _more(tried: Tried, best: Tried) -> str:
     """How much longer a schedule is."""
-    assert tried.makespan_us is not None
-    assert best.makespan_us is not None
-    return f"{100.0 * (tried.makespan_us / best.makespan_us - 1.0):+.2f}%"
+    return f"{100.0 * ((tried.outcome.makespan_us or 0) / max(1, best.outcome.makespan_us or 0) - 1.0):+.2f}%"

@@ -23,7 +23,7 @@ STARTS = (1, 2, 4)
 PARTS = (1, 2, 3, 4, 6, 8, 12)
 """Numbers of sub-microbatches of the largest microbatch that are worth a try."""
 
-SLICES = (1, 2, 3, 4, 6, 8)
+SLICES = (1, 2, 3, 4, 6, 8, 12, 16)
 """Numbers of independent groups of the heaviest microbatch that are worth a try."""
 
 CHEAP = 0.02

@@ -50,6 +50,22 @@ class Chosen:
         return sum(2 * candidate.work.num_cells for candidate in self.candidates)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """What came of a choice.
+
+    Parameters
+    ----------
+    makespan_us
+        Sum of its quick schedules; None: it does not fit.
+    num_tasks
+        Forwards and backwards that it makes; 0 where it does not fit.
+    """
+
+    makespan_us: int | None
+    num_tasks: int
+
+
 class Trials:
     """Schedules choices quickly, remembering what they have in common.
 
@@ -67,10 +83,13 @@ class Trials:
         self, job: Job, batches: Sequence[pb.Batch], stopping: Stopping, partition: pb.Partition | None
     ) -> None:
         self._job, self._batches, self._stopping, self._partition = job, batches, stopping, partition
-        self._splitters = [Splitter(job, batch) for batch in batches]
+        # What is only tried is split by heuristics; CP-SAT splits what was chosen.
+        self._splitters = [Splitter(job, batch, effort=0.0) for batch in batches]
         self._loads = [batch_load(module, *batches) for module in job.modules]
         self._cuts: dict[tuple[Shape, ...], pb.Partition] = {}
-        self._parts: dict[tuple[int, SplitTarget], list[Part]] = {}
+        self._parts: dict[tuple[int, SplitTarget], tuple[Part, ...]] = {}
+        self._same: dict[tuple[Part, ...], tuple[Part, ...]] = {}
+        self._known: dict[tuple[object, ...], Outcome] = {}
         self.sizes = self._sizes()
 
     def _sizes(self) -> Sizes:
@@ -115,8 +134,8 @@ class Trials:
             self._cuts[choice.shapes] = cut(self._job, self._loads, slots)
         return self._cuts[choice.shapes]
 
-    def schedule(self, choice: Choice, *, seeds: int, reserve: float | None) -> Chosen | None:
-        """Schedule all batches quickly; None where one of them does not fit.
+    def schedule(self, choice: Choice, *, seeds: int, reserve: float | None) -> tuple[Outcome, Chosen | None]:
+        """Schedule all batches quickly.
 
         Parameters
         ----------
@@ -126,17 +145,35 @@ class Trials:
             How many first priorities to decode.
         reserve
             The only share of the room to reserve; None: several.
+
+        Returns
+        -------
+        Outcome, Chosen or None
+            What came of it; the schedules, where all batches fit and the same was not tried before.
         """
         self._stopping.count(1)
-        partition = self.cut(choice)
+        target = self.target(choice)
+        parts = [self._split(b, target) for b in range(len(self._batches))]
+        # Different targets often mean the same sub-microbatches.
+        key = (choice.shapes, *map(id, parts))
+        if key in self._known:
+            return self._known[key], None
+        found = self._schedule(self.cut(choice), parts, seeds, reserve)
+        outcome = Outcome(makespan_us=found.makespan_us if found else None, num_tasks=found.num_tasks if found else 0)
+        self._known[key] = outcome
+        return outcome, found
+
+    def _schedule(
+        self, partition: pb.Partition, parts: Sequence[Sequence[Part]], seeds: int, reserve: float | None
+    ) -> Chosen | None:
         chunks = chunks_of(self._job, partition)
         try:
             room = activation_room(self._job, chunks)
         except CannotFitError:
             return None
         works = []
-        for b in range(len(self._batches)):
-            works.append(self._work(b, chunks, self._split(b, self.target(choice))))
+        for b, of_batch in enumerate(parts):
+            works.append(self._work(b, chunks, of_batch))
             if not groups_fit(works[-1], room):
                 return None
         reserves = RESERVES if reserve is None else (reserve,)
@@ -160,13 +197,19 @@ class Trials:
         candidates = tuple(self._quick(work, seeds, RESERVES) for work in works)
         return Chosen(partition=self.cut(choice), candidates=candidates)
 
-    def again(self, chosen: Chosen, *, seeds: int) -> Chosen:
-        """Schedule the same with more seeds and all reserves; never worse."""
-        candidates = tuple(
-            min(old, self._quick(old.work, seeds, RESERVES), key=lambda candidate: candidate.makespan_us)
-            for old in chosen.candidates
-        )
-        return Chosen(partition=chosen.partition, candidates=candidates)
+    def again(self, choice: Choice, chosen: Chosen, *, seeds: int) -> Chosen:
+        """Schedule a choice that fitted with more seeds and all reserves, also as CP-SAT splits it; never worse."""
+        candidates = []
+        chunks = chunks_of(self._job, chosen.partition)
+        room = activation_room(self._job, chunks)
+        for b, old in enumerate(chosen.candidates):
+            works = [old.work]
+            parts = Splitter(self._job, self._batches[b]).split(self.target(choice))
+            if tuple(parts) != old.work.parts:
+                works.append(self._work(b, chunks, parts))
+            made = [self._quick(work, seeds, RESERVES) for work in works if groups_fit(work, room)]
+            candidates.append(min((old, *made), key=lambda candidate: candidate.makespan_us))
+        return Chosen(partition=chosen.partition, candidates=tuple(candidates))
 
     def _quick(self, work: Work, seeds: int, reserves: Sequence[float]) -> Candidate:
         candidate, tried = quick_schedule(work, seeds=seeds, reserves=reserves)
@@ -176,7 +219,9 @@ class Trials:
     def _work(self, b: int, chunks: Sequence[Sequence[Chunk]], parts: Sequence[Part]) -> Work:
         return Work(job=self._job, forward_only=self._batches[b].forward_only, chunks=chunks, parts=parts)
 
-    def _split(self, b: int, target: SplitTarget) -> list[Part]:
+    def _split(self, b: int, target: SplitTarget) -> tuple[Part, ...]:
+        """Sub-microbatches of a batch; the same object for the same sub-microbatches."""
         if (b, target) not in self._parts:
-            self._parts[b, target] = self._splitters[b].split(target)
+            parts = tuple(self._splitters[b].split(target))
+            self._parts[b, target] = self._same.setdefault(parts, parts)
         return self._parts[b, target]

@@ -1,11 +1,19 @@
-"""Balanced bins by CP-SAT: which item goes where so that the fullest bin is as empty as it can be."""
+"""Balanced bins: which item goes where so that the fullest bin is as empty as it can be.
+
+Largest first, then moves and exchanges, compiled; then CP-SAT, where a bound says that more may be gained.
+"""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 from ortools.sat.python import cp_model
+
+from planner_service.split.bins import exchange, largest_first
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,8 +21,27 @@ if TYPE_CHECKING:
 MAX_DETERMINISTIC_TIME = 0.02
 """What one split may cost the solver: its own unit, a few milliseconds, the same on every machine."""
 
+LEAST_SPENT = 0.002
+"""What asking CP-SAT costs at least, building the model included."""
 
-def balance(sizes: Sequence[Sequence[int]], weights: Sequence[float], num_bins: int) -> list[int]:
+WORTHWHILE = 0.005
+"""Gap to the bound, as a share of it, from which on CP-SAT is asked."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Effort:
+    """What CP-SAT may still spend, in its own deterministic unit of time.
+
+    Parameters
+    ----------
+    left
+        How much; 0: CP-SAT is not asked.
+    """
+
+    left: float
+
+
+def balance(sizes: Sequence[Sequence[int]], weights: Sequence[float], num_bins: int, effort: Effort) -> list[int]:
     """Assign items to bins.
 
     Parameters
@@ -25,6 +52,8 @@ def balance(sizes: Sequence[Sequence[int]], weights: Sequence[float], num_bins: 
         How much a unit of each dimension counts in the objective: the weighted sum of the fullest bins.
     num_bins
         Bins, at least 1. Bins may stay empty only where there are fewer items than bins.
+    effort
+        What CP-SAT may spend; what it spends is taken off.
 
     Returns
     -------
@@ -34,51 +63,29 @@ def balance(sizes: Sequence[Sequence[int]], weights: Sequence[float], num_bins: 
     if num_bins == 1 or len(sizes) == 1:
         return [0] * len(sizes)
     num_bins = min(num_bins, len(sizes))
-    start = _greedy(sizes, weights, num_bins)
-    if _objective(sizes, weights, start, num_bins) <= _least(sizes, weights, num_bins) + 1e-9:
+    items, counts = np.array(sizes, dtype=np.int64), np.array(weights, dtype=np.float64)
+    bins = largest_first(items, counts, num_bins)
+    reached = exchange(items, counts, num_bins, bins)
+    start = bins.tolist()
+    if effort.left <= 0 or reached <= (1.0 + WORTHWHILE) * _least(sizes, weights, num_bins):
         return _renumber(start)
-    return _renumber(_Model(sizes, weights, num_bins, start).solve())
-
-
-def _greedy(sizes: Sequence[Sequence[int]], weights: Sequence[float], num_bins: int) -> list[int]:
-    """Largest item first, to the bin where the objective grows least; the first items go to empty bins."""
-    placed = [0] * len(sizes)
-    loads = [[0] * len(weights) for _ in range(num_bins)]
-    used = [False] * num_bins
-    tops = [0] * len(weights)
-    order = sorted(range(len(sizes)), key=lambda i: (-_weighted(sizes[i], weights), i))
-    for rank, item in enumerate(order):
-        must_open = len(order) - rank <= used.count(False)
-
-        keys = []
-        for b, load in enumerate(loads):
-            after = [held + size for held, size in zip(load, sizes[item], strict=True)]
-            growth = _weighted([max(0, a - top) for a, top in zip(after, tops, strict=True)], weights)
-            keys.append((must_open and used[b], growth, _weighted(load, weights), b))
-        chosen = min(keys)[-1]
-        placed[item], used[chosen] = chosen, True
-        loads[chosen] = [load + size for load, size in zip(loads[chosen], sizes[item], strict=True)]
-        tops = [max(top, load) for top, load in zip(tops, loads[chosen], strict=True)]
-    return placed
-
-
-def _weighted(size: Sequence[int], weights: Sequence[float]) -> float:
-    return sum(s * w for s, w in zip(size, weights, strict=True))
-
-
-def _objective(sizes: Sequence[Sequence[int]], weights: Sequence[float], bins: Sequence[int], num_bins: int) -> float:
-    loads = [[0] * len(weights) for _ in range(num_bins)]
-    for size, b in zip(sizes, bins, strict=True):
-        loads[b] = [load + s for load, s in zip(loads[b], size, strict=True)]
-    return sum(w * max(load[d] for load in loads) for d, w in enumerate(weights))
+    return _renumber(_Model(sizes, weights, num_bins, start).solve(effort))
 
 
 def _least(sizes: Sequence[Sequence[int]], weights: Sequence[float], num_bins: int) -> float:
-    """Objective that no assignment beats: the mean, or the largest item."""
-    return sum(
-        w * max(-(-sum(size[d] for size in sizes) // num_bins), max(size[d] for size in sizes))
-        for d, w in enumerate(weights)
-    )
+    """Objective that no assignment beats: in each dimension the mean, the largest item, or the best pair that must be.
+
+    One more of the largest items than there are bins: two of them share a bin. All sums are multiples of the sizes'
+    greatest common divisor.
+    """
+    total = 0.0
+    for d, weight in enumerate(weights):
+        column = sorted((size[d] for size in sizes), reverse=True)
+        step = math.gcd(*column) or 1
+        mean = -(-sum(column) // (num_bins * step)) * step
+        pair = column[num_bins - 1] + column[num_bins] if len(column) > num_bins else 0
+        total += weight * max(mean, column[0], pair)
+    return total
 
 
 def _renumber(bins: Sequence[int]) -> list[int]:
@@ -125,18 +132,19 @@ class _Model:
         self.model.minimize(sum(round(w * scale) * top for w, top in zip(weights, tops, strict=True)))
 
     def hint(self) -> None:
-        """Start from the greedy assignment."""
+        """Start from what is known."""
         given = Counter((size, b) for size, b in zip(self.sizes, self.start, strict=True))
         for (kind, _), row in zip(self.kinds, self.counts, strict=True):
             for b, count in enumerate(row):
                 self.model.add_hint(count, given[kind, b])
 
-    def solve(self) -> list[int]:
-        """Best assignment within the deterministic time; the greedy one where the solver finds none."""
+    def solve(self, effort: Effort) -> list[int]:
+        """Best assignment within the effort; the one it started from where the solver finds none."""
         solver = cp_model.CpSolver()
         solver.parameters.num_workers = 1
-        solver.parameters.max_deterministic_time = MAX_DETERMINISTIC_TIME
+        solver.parameters.max_deterministic_time = min(MAX_DETERMINISTIC_TIME, effort.left)
         status = solver.solve(self.model)
+        effort.left -= max(solver.response_proto.deterministic_time, LEAST_SPENT)
         if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
             return list(self.start)
         left = {

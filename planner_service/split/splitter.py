@@ -18,7 +18,7 @@ from dip.chunk_costs import layers_cost
 from dip.costs import STORE
 from dip.parts import instances_of, make_part
 
-from planner_service.split.balance import balance
+from planner_service.split.balance import Effort, balance
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from dip.parts import Instance
     from dip.planner.v1 import planner_pb2 as pb
     from dip.work import Part
+
+EFFORT = 0.05
+"""What CP-SAT may spend on splitting a batch, in its own deterministic unit of time: some hundredths of a second."""
 
 GRAIN = 10_000
 """Steps in which a share of a microbatch's memory is counted."""
@@ -63,9 +66,12 @@ class Splitter:
         The job.
     batch
         What is split.
+    effort
+        What CP-SAT may spend on one split, in its own deterministic unit of time; 0: nothing.
     """
 
-    def __init__(self, job: Job, batch: pb.Batch) -> None:
+    def __init__(self, job: Job, batch: pb.Batch, *, effort: float = EFFORT) -> None:
+        self._effort = effort
         self._job = job
         self._microbatches = [
             [instances_of(microbatch, module, range(len(microbatch.samples))) for module in job.modules]
@@ -73,6 +79,7 @@ class Splitter:
         ]
         self._unit_bytes = [self._bytes_of_a_unit(module) for module in job.modules]
         self._balanced: dict[tuple[object, ...], list[int]] = {}
+        self._left = Effort(left=effort)
 
     @cached_property
     def sizes(self) -> list[list[tuple[int, int]]]:
@@ -106,6 +113,7 @@ class Splitter:
     def split(self, target: SplitTarget) -> list[Part]:
         """Sub-microbatches of the whole batch: by microbatch, then by module, inputs first."""
         parts: list[Part] = []
+        self._left = Effort(left=self._effort)
         for j, by_module in enumerate(self._microbatches):
             least = math.ceil(self.group_bytes[j] / target.group_bytes) if target.group_bytes else 1
             slices = self._slices(by_module, target, least)
@@ -164,7 +172,7 @@ class Splitter:
     def _balance(self, sizes: Sequence[tuple[int, ...]], weights: Sequence[float], many: int) -> list[int]:
         key = tuple(sizes), many
         if key not in self._balanced:
-            self._balanced[key] = balance(sizes, weights, many)
+            self._balanced[key] = balance(sizes, weights, many, self._left)
         return self._balanced[key]
 
 

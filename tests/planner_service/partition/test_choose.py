@@ -113,3 +113,53 @@ def test_a_budget_ends_even_where_nothing_fits() -> None:
     with pytest.raises(CannotFitError):
         short.choose()
     assert short.stopping.evaluations <= 2 * evaluations + 1
+
+
+def test_it_says_how_far_it_is_and_why() -> None:
+    asked = request(job(), documents(5))
+    seen: list[tuple[int, int | None]] = []
+    made = Chooser(
+        Job.from_spec(asked.job),
+        asked.batch,
+        Stopping(seconds=1, max_evaluations=150),
+        on_progress=lambda tried, best: seen.append((tried, best)),
+    )
+    chosen = made.choose()
+    assert [tried for tried, _ in seen] == list(range(1, len(made.report.tried) + 1))
+    best = [makespan for _, makespan in seen if makespan is not None]
+    assert chosen.makespan_us <= best[-1]
+    assert made.report.chosen in [tried.choice for tried in made.report.tried]
+    assert "vision" in made.report.text()
+
+
+def test_several_batches_speak_together() -> None:
+    """One of images and one of text: the partition is judged by both, the first one's schedule is at hand."""
+    images = request(job(), documents(4))
+    text = request(job(), [[{"language": [600]}]] * 6)
+    made = Chooser(Job.from_spec(images.job), images.batch, Stopping(seconds=1, max_evaluations=100), more=[text.batch])
+    chosen = made.choose()
+    assert len(chosen.candidates) == 2
+    assert chosen.makespan_us == sum(candidate.makespan_us for candidate in chosen.candidates)
+    assert {part.module for part in chosen.candidates[1].work.parts} == {1}
+
+
+def test_going_there_and_back_is_found_where_it_shortens_the_ramp() -> None:
+    """A module after another, backwards whole, few microbatches: looped placement pays for the ramp twice."""
+    spec = job([module("language", 16, us_per_unit=0.1), module("video", 16, inputs=["language"], us_per_unit=4)])
+    asked = request(spec, [[{"language": [256], "video": [1024]}]] * 8)
+    report = (made := chooser(asked, 1500)).choose() and made.report
+    assert report.chosen
+    assert any(shape.zigzag or shape.backwards for shape in report.chosen.shapes)
+    looped = [t.outcome.makespan_us for t in report.tried if not any(s.zigzag or s.backwards for s in t.choice.shapes)]
+    best = report.ranking[0].outcome.makespan_us
+    assert best
+    assert all(makespan is None or makespan > best for makespan in looped)
+
+
+def test_a_rank_too_small_for_every_module_holds_one() -> None:
+    """Rank 1 cannot hold a layer of each: one of the modules stays off it."""
+    spec = job(ranks=2, memory_bytes=[40_000_000, 1_300_000])
+    for held in spec.model.modules:
+        held.layers[0].static_bytes = 1_000_000
+    chosen = chooser(request(spec, [[{"vision": [64], "language": [64]}]] * 2)).choose()
+    assert sum(chunk.num_layers for chunk in chosen.partition.chunks if chunk.rank == 1) == 1

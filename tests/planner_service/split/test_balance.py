@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner_service.split.balance import balance
+from planner_service.split.balance import Effort, balance
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +36,7 @@ def least(sizes: Sequence[Sequence[int]], weights: Sequence[float], num_bins: in
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=7), st.integers(1, 3))
 def test_one_dimension_is_balanced_as_well_as_it_can_be(units: list[int], num_bins: int) -> None:
     sizes = [(u,) for u in units]
-    bins = balance(sizes, [1.0], num_bins)
+    bins = balance(sizes, [1.0], num_bins, Effort(left=1.0))
     assert len(set(bins)) == min(num_bins, len(sizes))
     assert objective(sizes, [1.0], bins) == least(sizes, [1.0], min(num_bins, len(sizes)))
 
@@ -46,7 +46,7 @@ def test_one_dimension_is_balanced_as_well_as_it_can_be(units: list[int], num_bi
 def test_two_dimensions_are_balanced_together(sizes: list[tuple[int, int]], num_bins: int) -> None:
     weights = [1.0 / max(1, sum(size[d] for size in sizes)) for d in range(2)]
     many = min(num_bins, len(sizes))
-    found = objective(sizes, weights, balance(sizes, weights, num_bins))
+    found = objective(sizes, weights, balance(sizes, weights, num_bins, Effort(left=1.0)))
     assert found <= least(sizes, weights, many) * 1.002 + 1e-9  # the solver counts in thousandths
 
 
@@ -56,20 +56,20 @@ def test_a_dimension_of_few_units_does_not_silence_one_of_many(order: int) -> No
     sizes = [(60_000, 1), (60_000, 1), (40_000, 1), (40_000, 1), (40_000, 1)]  # largest first is not best here
     sizes = [size[::order] for size in sizes]
     weights = [1.0 / sum(size[d] for size in sizes) for d in range(2)]
-    assert objective(sizes, weights, balance(sizes, weights, 2)) == pytest.approx(120 / 240 + 3 / 5)
+    assert objective(sizes, weights, balance(sizes, weights, 2, Effort(left=1.0))) == pytest.approx(120 / 240 + 3 / 5)
 
 
 def test_bins_are_numbered_by_their_first_item_and_always_the_same() -> None:
     sizes = [(7,), (3,), (5,), (5,), (9,), (1,), (8,), (2,)]
-    bins = balance(sizes, [1.0], 3)
+    bins = balance(sizes, [1.0], 3, Effort(left=1.0))
     assert list(dict.fromkeys(bins)) == [0, 1, 2]
-    assert all(balance(sizes, [1.0], 3) == bins for _ in range(3))
+    assert all(balance(sizes, [1.0], 3, Effort(left=1.0)) == bins for _ in range(3))
 
 
 def test_equal_items_keep_their_order() -> None:
-    assert balance([(4,)] * 6, [1.0], 3) in ([0, 0, 1, 1, 2, 2], [0, 1, 2, 0, 1, 2])
+    assert balance([(4,)] * 6, [1.0], 3, Effort(left=1.0)) in ([0, 0, 1, 1, 2, 2], [0, 1, 2, 0, 1, 2])
 
 
 @pytest.mark.parametrize(("count", "num_bins", "expected"), [(1, 4, [0]), (3, 1, [0, 0, 0]), (2, 5, [0, 1])])
 def test_bins_stay_empty_only_where_items_run_out(count: int, num_bins: int, expected: list[int]) -> None:
-    assert balance([(10,)] * count, [1.0], num_bins) == expected
+    assert balance([(10,)] * count, [1.0], num_bins, Effort(left=1.0)) == expected
