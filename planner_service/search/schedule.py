@@ -64,13 +64,22 @@ class Schedule:
         )
 
     def reordered(self, start: Ints, engine: str) -> Schedule:
-        """Return the schedule that runs tasks in the order of these starts, as early as that allows."""
-        return self._retimed(self.graph, self.ways, start, engine)
+        """Return the schedule that runs tasks in the order of these starts, as early as that allows.
+
+        Backwards are split where the weight half has a start.
+        """
+        halves = self.work.num_cells * 2
+        if np.array_equal(start[halves:] >= 0, self.start[halves:] >= 0):
+            return self._retimed(self.graph, self.ways, start, engine)
+        return self._rebuilt(self.ways, start, engine)
 
     def rewayed(self, ways: Sequence[Way], engine: str) -> Schedule:
         """Return the schedule with the same order and other ways."""
-        graph = fixed_graph(self.work, self.graph, ways, self.start[2 * self.work.num_cells :] >= 0)
-        return self._retimed(graph, ways, self.start, engine)
+        return self._rebuilt(ways, self.start, engine)
+
+    def _rebuilt(self, ways: Sequence[Way], order: Ints, engine: str) -> Schedule:
+        graph = fixed_graph(self.work, self.graph, ways, order[2 * self.work.num_cells :] >= 0)
+        return self._retimed(graph, ways, order, engine)
 
     def _retimed(self, graph: TaskGraph, ways: Sequence[Way], order: Ints, engine: str) -> Schedule:
         start, makespan_us = retime(graph, order)
