@@ -39,7 +39,9 @@ def main() -> None:
     # What the layers cost here, then where they live: rank 0 measures and registers, all ranks are told.
     say = print if mesh.rank == 0 else _silent
     say("measuring what the layers cost on this machine (about 10 s)")
-    spec = profile_layers(profile_target(config, ranks=mesh.ranks), mesh=mesh, repeats=options.repeats)
+    target = profile_target(config, ranks=mesh.ranks)
+    target.spec.options.split_backward = options.split_backward
+    spec = profile_layers(target, mesh=mesh, repeats=options.repeats)
     agent = TrainerAgent.connect(spec, mesh, representative_batch=describe(documents[0]))
     executor = Executor(agent, config.build_chunk, hand_offs=config.hand_offs(), loss_weight=loss_weight)
     optimizer, warm_up = make_optimizer(executor.named_parameters())
@@ -78,6 +80,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--iterations", type=at_least(1), default=100, help="batches to train on (%(default)s)")
     parser.add_argument("--microbatches", type=at_least(1), default=8, help="microbatches of a batch (%(default)s)")
     parser.add_argument("--repeats", type=at_least(1), default=5, help="measurements of each cost (%(default)s)")
+    parser.add_argument("--split-backward", action="store_true", help="allow backwards in two halves")
     parser.add_argument("--seed", type=at_least(0), default=0, help="of weights and data (%(default)s)")
     parser.add_argument("--record", type=Path, default=Path("runs/train_vlm.jsonl"), help="JSON lines (%(default)s)")
     return parser.parse_args()
