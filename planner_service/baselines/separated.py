@@ -60,10 +60,11 @@ def separated_stages(job: Job, batch: pb.Batch, segments: Sequence[int]) -> list
         ends = cut_chain([[t / job.speed[r] for t in times] for r in placed])
         sizes = [end - start for start, end in zip([0, *ends[:-1]], ends, strict=True)]
         alone[module.index] = [(r, size) for r, size in zip(placed, sizes, strict=True) if size]
-    return [_numbered(job, partition, segments) for partition in (partition_message(job, alone), together)]
+    return [numbered_stages(job, partition, segments) for partition in (partition_message(job, alone), together)]
 
 
-def _numbered(job: Job, partition: pb.Partition, segments: Sequence[int]) -> Stages:
+def numbered_stages(job: Job, partition: pb.Partition, segments: Sequence[int]) -> Stages:
+    """Number the chunks of a looped partition with so many segments a module as stages (see `separated_stages`)."""
     stage_of: list[tuple[int, ...]] = []
     before = 0
     for module, many in zip(job.modules, segments, strict=True):
