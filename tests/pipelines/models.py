@@ -12,7 +12,7 @@ import time
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from dip.planner.v1 import planner_pb2 as pb
@@ -42,7 +42,7 @@ Sizes = Mapping[str, Sequence[int]]
 
 @dataclass(frozen=True, kw_only=True)
 class TinyModule:
-    """One module: its layers, widths, how it treats what it consumes, and what a layer takes at least."""
+    """One module: its layers, widths, how it treats what it consumes, and what a layer takes at least, each way."""
 
     name: str
     inputs: tuple[str, ...] = ()
@@ -54,6 +54,7 @@ class TinyModule:
     ignores_odd_samples: bool = False
     dropout: float = 0.0
     sleep_s: float = 0.0
+    half_backward_sleep_s: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,6 +168,25 @@ def _merged(units: int, *, by: int) -> int:
     return -(-units // by)
 
 
+class _Slept(torch.autograd.Function):
+    """Takes its time in the backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, sleep_s: float) -> torch.Tensor:
+        ctx.sleep_s = sleep_s
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        time.sleep(ctx.sleep_s)
+        return gradient, None
+
+
+def _slept(x: torch.Tensor, sleep_s: float) -> torch.Tensor:
+    made: torch.Tensor = _Slept.apply(x, sleep_s)  # type: ignore[no-untyped-call]
+    return made
+
+
 class _Layer(nn.Module):
     def __init__(self, spec: TinyModule) -> None:
         super().__init__()
@@ -174,13 +194,20 @@ class _Layer(nn.Module):
         self.down = nn.Linear(2 * spec.width, spec.width)
         self.mix = nn.Linear(spec.width, spec.width, bias=False)
         self.dropout = nn.Dropout(spec.dropout)
-        self.sleep_s = spec.sleep_s
+        self.sleep_s, self.half_backward_sleep_s = spec.sleep_s, spec.half_backward_sleep_s
 
     def forward(self, x: torch.Tensor, task: StageTask) -> torch.Tensor:
         if self.sleep_s:
             time.sleep(self.sleep_s)
+        up = self.up.weight
+        if self.half_backward_sleep_s:
+            x, up = _slept(x, self.half_backward_sleep_s), _slept(up, self.half_backward_sleep_s)
         means = [rows.mean(0, keepdim=True).expand_as(rows) for rows in torch.split(x, list(task.output_rows))]
-        return x + self.dropout(self.down(torch.tanh(self.up(x)))) + self.mix(torch.cat(means))
+        return (
+            x
+            + self.dropout(self.down(torch.tanh(nn.functional.linear(x, up, self.up.bias))))
+            + self.mix(torch.cat(means))
+        )
 
 
 class TinyChunk(ChunkModule):

@@ -1,4 +1,4 @@
-"""Shows that a transfer never holds up compute that does not need it."""
+"""Shows that transfers never hold up compute that does not need them, and that weight halves fill idle time."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from pipelines.plans import ordered
 from pipelines.scripted import measured_us
 from pipelines.training import Case, Step
 
+from planner_service.planning import make_plan
+
 if TYPE_CHECKING:
     from pipelines.processes import Workers
 
 STEPS = 3
 TEXTS, TEXT_S = 12, 0.03
+PHASE_S, MICROBATCHES = 0.05, 3
 
 
 def images_needed_late() -> Case:
@@ -66,3 +69,37 @@ def test_a_late_transfer_adds_nothing_while_other_compute_is_ready(workers: Work
     assert prompt >= TEXTS * TEXT_S * 1e6
     assert late - prompt < 20_000
     assert too_late - prompt > 100_000
+
+
+def one_layer_a_rank(*, split: bool) -> Case:
+    """Two layers on two ranks, each phase of which takes 50 ms, on three microbatches."""
+    module = TinyModule(name="language", layers=2, sleep_s=PHASE_S, half_backward_sleep_s=PHASE_S)
+    model = TinyModel(modules=(module,))
+    spec, partition = model.spec(2, split_backward=split, strategies=()), pb.Partition()
+    phase_us, units = 1e6 * PHASE_S, 4
+    del spec.model.modules[0].layers[0].cost.points[:]
+    spec.model.modules[0].layers[0].cost.points.add(
+        units=units, forward_us=phase_us, backward_input_us=phase_us, backward_weight_us=phase_us
+    )
+    for rank in range(2):
+        partition.chunks.add(module="language", index=rank, rank=rank, first_layer=rank, num_layers=1)
+    batch = TinyBatch(seed=1, microbatches=(({"language": [units]},),) * MICROBATCHES)
+    request = pb.PlanRequest(job=spec, batch=batch.metadata(), partition=partition)
+    plan = make_plan(request, budget_ms=200, seed=1)
+    steps = [[Step(batch=batch, plan=plan)] for _ in range(STEPS)]
+    return Case(name=f"split {split}", model=model, spec=spec, partition=partition, steps=steps)
+
+
+def test_weight_halves_fill_what_would_be_idle(workers: Workers) -> None:
+    """Three microbatches of 150 ms on two ranks: 600 ms as a whole, 500 ms split, planned and measured."""
+    planned, measured = [], []
+    for split in (False, True):
+        case = one_layer_a_rank(split=split)
+        plan = case.steps[0][0].plan
+        assert plan is not None
+        planned.append(plan.makespan_us)
+        measured.append(min(workers.run(measured_us, 2, case, 0.0)[0]))
+    phase_us = 1e6 * PHASE_S
+    assert planned[0] - planned[1] > 1.9 * phase_us
+    assert measured[0] - measured[1] > 1.5 * phase_us
+    assert measured[1] >= MICROBATCHES * 3 * phase_us
