@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dip.costs import STORE
 from dip.planner.v1 import planner_pb2 as pb
 
 from planner_service.simulate.errors import BrokenActionError, MissingTaskError, SimulationError
@@ -150,12 +151,13 @@ def _way_of(program: Program, cell: int) -> Way:
         placed = program.tasks.get(task)
         if placed is None:
             continue
-        runs = placed.message.strategies
-        found.append(tuple((run.name, run.num_layers) for run in runs if run.num_layers) if runs else ())
+        layers = program.work.cell_chunk[cell].num_layers
+        found.append(_merged(placed.message.strategies) or ((STORE, layers),))
         covered = sum(count for _, count in found[-1])
-        if found[-1] and (covered != program.work.cell_chunk[cell].num_layers or min(r.num_layers for r in runs) < 0):
-            what = f"strategies for {covered} layers of {program.work.cell_chunk[cell].num_layers}"
-            raise BrokenActionError(what, rank=placed.rank, action=placed.action)
+        if covered != layers:
+            raise BrokenActionError(
+                f"strategies for {covered} layers of {layers}", rank=placed.rank, action=placed.action
+            )
         try:
             program.work.cost(cell, found[-1])
         except ValueError as error:
@@ -164,3 +166,16 @@ def _way_of(program: Program, cell: int) -> Way:
             what = f"strategies {found[-1]}, those of the forward are {found[0]}"
             raise BrokenActionError(what, rank=placed.rank, action=placed.action)
     return found[0]
+
+
+def _merged(runs: Sequence[pb.StrategyRun]) -> Way:
+    """Read strategies, neighbours of the same name as one."""
+    merged: list[tuple[str, int]] = []
+    for run in runs:
+        if run.num_layers <= 0:
+            continue
+        if merged and merged[-1][0] == run.name:
+            merged[-1] = run.name, merged[-1][1] + run.num_layers
+        else:
+            merged.append((run.name, run.num_layers))
+    return tuple(merged)

@@ -52,6 +52,13 @@ def test_the_times_that_a_plan_states_do_not_count() -> None:
     assert simulate(tiny_request(), plan) == simulate(tiny_request(), tiny_plan())
 
 
+def test_strategies_say_the_same_in_many_ways() -> None:
+    plan = tiny_plan()
+    plan.ranks[1].actions[2].strategies.add(name="store", num_layers=1)
+    plan.ranks[1].actions[3].strategies.add(name="recompute", num_layers=0)
+    assert simulate(tiny_request(), plan) == simulate(tiny_request(), tiny_plan())
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_random_plans_take_and_hold_what_the_checker_says(data: st.DataObject) -> None:
