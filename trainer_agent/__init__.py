@@ -16,6 +16,7 @@ from trainer_agent.stages import (
     ModuleHandOffs,
     Results,
     StageTask,
+    Strategy,
 )
 from trainer_agent.startup import StartError
 from trainer_agent.stats import AgentStats
@@ -35,6 +36,7 @@ __all__ = [
     "StageTask",
     "StartError",
     "StepResult",
+    "Strategy",
     "TrainerAgent",
     "TrainerAgentError",
 ]

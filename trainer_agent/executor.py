@@ -50,6 +50,12 @@ class Executor:
     is left to ``executor.chunks.train()`` and ``.eval()``; a step never changes it. Results that their consumers ignore
     get gradients of zeros, not none.
 
+    Where the job allows split backwards, an input half computes what the chunks before wait for, the weight half the
+    rest, and every tensor that the weight half does not need goes after the input half. Parameters of one dimension,
+    and all of a compiled layer or a custom ``autograd.Function``, get their gradients in the input half. Layers may
+    checkpoint by themselves with ``use_reentrant=False``: each half then recomputes, which the strategy "recompute"
+    avoids.
+
     One parameter that several chunks share (an embedding that is the head as well) must be named in ``tied``: then its
     copies start alike and get the sum of their gradients. To an optimizer they are several parameters: a norm of all
     gradients counts each copy.

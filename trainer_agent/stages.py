@@ -155,7 +155,8 @@ class ChunkModule(nn.Module):
     ``layers`` holds exactly ``chunk.num_layers`` modules, each called as ``layer(x, task)``; what a layer takes and
     returns is its own matter, except that a tensor that crosses to another chunk is what the module's ``output``
     hand-off declares. Parameters outside ``layers`` (embeddings used by ``enter``, heads used by ``leave`` or ``loss``)
-    are ordinary attributes. The layers alone can be recomputed; ``enter``, ``leave`` and ``loss`` run once.
+    are ordinary attributes. The layers alone can be recomputed or offloaded; ``enter``, ``leave`` and ``loss`` run
+    once.
 
     Nothing may write into a tensor that it was handed (``x += y`` on the input of a chunk): others may still need it.
     Torch or the executor raises where it happens; ``x = x + y`` is right.

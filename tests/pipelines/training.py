@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+import torch
 from pipelines.models import TinyBatch, TinyChunk, TinyModel, Trace, loss_weight, make_optimizer
+from torch.autograd.graph import saved_tensors_hooks
 
 from trainer_agent.executor import Executor
 from trainer_agent.mesh import Mesh
@@ -100,6 +102,11 @@ class RankTrace(Trace):
     bubble_shares: list[float] = field(default_factory=list)
 
 
+def copied() -> saved_tensors_hooks:
+    """A way of a user's own to run a layer: copies of whatever its backward needs."""
+    return saved_tensors_hooks(torch.clone, lambda copy: copy)
+
+
 def make_executor(
     case: Case, mesh: Mesh, transport: Transport | None = None, build_chunk: BuildChunk | None = None
 ) -> tuple[Executor, PreparedPlans]:
@@ -117,6 +124,7 @@ def make_executor(
         build_chunk or partial(TinyChunk, case.model),
         hand_offs=case.model.hand_offs(),
         loss_weight=partial(loss_weight, case.model),
+        strategies={"copied": copied},
         tied=case.model.tied,
         transport=transport,
     )

@@ -105,13 +105,13 @@ def split_actions(cases: Sequence[Case]) -> int:
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
 def test_split_backwards_in_any_order(workers: Workers, ranks: int) -> None:
-    """All, most or some are split, weight halves stand anywhere after, and layers are stored, recomputed, offloaded."""
+    """All, most or some are split, weight halves stand anywhere after, and layers run in every way."""
     draw, cases = random.Random(110 + ranks), []
     for number in range(6):
         model = MODELS[number % 3](draw)
         batches = [[random_batch(draw, model, draw.randint(1, 5))] for _ in range(STEPS)]
         name, share = f"split {number} on {ranks} ranks", draw.choice((0.4, 0.8, 1.0))
-        ways = ("recompute", "offload") if number % 2 else ("recompute",)
+        ways = ("recompute", "offload", "copied") if number % 2 else ("recompute",)
         cases.append(make_case(draw, name, model, ranks, batches, split=share, strategies=ways))
     assert split_actions(cases) > 20
     run(workers, cases)
@@ -200,9 +200,9 @@ def test_plan_and_fallback_in_alternation(workers: Workers) -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0])
-def test_recompute_and_offload_change_nothing(workers: Workers, share: float) -> None:
+def test_ways_to_run_layers_change_nothing(workers: Workers, share: float) -> None:
     draw, cases = random.Random(30), []
-    for way in ("recompute", "offload"):
+    for way in ("recompute", "offload", "copied"):
         model = chain_with_a_shortcut(draw)
         batches = [[random_batch(draw, model, 4)] for _ in range(STEPS)]
         cases.append(make_case(draw, f"{way} {share}", model, 2, batches, recompute=share, strategies=(way,)))
