@@ -2,16 +2,67 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import shutil
 import sys
 import time
+from typing import TYPE_CHECKING
 
 from dip.planner.v1 import planner_pb2 as pb
 
+from planner_service.compiling import CACHE
 from planner_service.planning import make_plan
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
-def small_request() -> pb.PlanRequest:
-    """Request that runs every kernel: two modules, two ranks, limited memory, and no schedule that meets the bound."""
+
+def are_compiled(cache: Path = CACHE) -> bool:
+    """Whether all kernels are in the cache, as they are in the source."""
+    return (cache / "complete").exists()
+
+
+@contextlib.contextmanager
+def _alone(cache: Path) -> Iterator[None]:
+    """Hold the lock that only one process has at a time."""
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / "lock").open("w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def compile_kernels(cache: Path = CACHE) -> None:
+    """Compile all kernels that are not in the cache; waits where another process is at it.
+
+    Machine code of other versions of the source is removed.
+    """
+    with _alone(cache):
+        if are_compiled(cache):
+            return
+        load_kernels()
+        for other in cache.parent.glob("kernels-*"):
+            if other != cache:
+                shutil.rmtree(other, ignore_errors=True)
+        (cache / "complete").touch()
+
+
+def load_kernels() -> None:
+    """Run every kernel once: what is compiled is loaded, what is not is compiled."""
+    for request in small_requests():
+        make_plan(request)
+
+
+def small_requests() -> list[pb.PlanRequest]:
+    """Requests that run every kernel: backwards whole and split."""
+    whole, split = _small_request(), _small_request()
+    split.job.options.split_backward = True
+    return [whole, split]
+
+
+def _small_request() -> pb.PlanRequest:
+    """Two modules, two ranks, limited memory, and no schedule that meets the bound."""
     point = pb.CostPoint(units=1, forward_us=10, backward_input_us=10, backward_weight_us=10, activation_bytes=10)
     lean = pb.CostPoint(units=1, forward_us=10, backward_input_us=20, backward_weight_us=10, activation_bytes=1)
     cost = pb.LayerCost(points=[point], strategies=[pb.MemoryStrategy(name="recompute", points=[lean])])
@@ -43,8 +94,8 @@ def _microbatch(encoder_units: int, decoder_units: int) -> pb.Microbatch:
 def main() -> int:
     """Compile, and say how long it took."""
     started = time.monotonic()
-    make_plan(small_request())
-    sys.stdout.write(f"search kernels ready after {time.monotonic() - started:.1f} s\n")
+    compile_kernels()
+    sys.stdout.write(f"search kernels ready after {time.monotonic() - started:.1f} s, in {CACHE}\n")
     return 0
 
 

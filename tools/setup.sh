@@ -129,13 +129,10 @@ explain_pip_failure() {
         "What has been installed stays: run make again once the reason is gone, it goes on from there."
 }
 
-# numba keeps compiled kernels by the file that each is in, so one that calls a kernel of another file would go on calling
-# it as it was. All are compiled anew when any has changed.
 compile_kernels() {
-    kernels=$(find planner_service -name '*.py' -exec grep -l njit {} + | sort | xargs cat | cksum)
+    kernels=$(find planner_service -name '*.py' -exec grep -lE 'compiling import|njit' {} + | sort | xargs cat | cksum)
     if [ -f $KERNELS_STAMP ] && [ "$(cat $KERNELS_STAMP)" = "$kernels" ]; then return; fi
-    say "Compiling the search's kernels, which numba keeps, so that no plan waits for a compiler (about 20 s)"
-    find planner_service -name '*.nb[ci]' -exec rm -f {} +
+    say "Compiling the search's kernels, which are kept, so that no plan waits for a compiler (about a minute)"
     .venv/bin/python -m planner_service.warmup || die "the search's kernels did not compile; the message is above."
     printf '%s\n' "$kernels" >$KERNELS_STAMP
 }

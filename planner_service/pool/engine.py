@@ -1,20 +1,46 @@
 """What workers solve with. Imported in workers only: these modules are heavy.
 
-A pool can be given another module of the same names, which is how tests inject faults.
+A pool can be given another module of the same names, which is how tests inject faults. Until the search's kernels are
+compiled, plans are the fixed schedule; a partition, which a job keeps for good, waits for them.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from dip.fallback import fallback_plan
 from dip.partition import default_partition
+from dip.validation import validate_plan_request
 
-from planner_service.planning import make_partition, make_plan
-from planner_service.warmup import small_request
+from planner_service import planning
+from planner_service.warmup import are_compiled, compile_kernels, load_kernels
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dip.planner.v1 import planner_pb2 as pb
 
 __all__ = ["default_partition", "fallback_plan", "make_partition", "make_plan", "warm_up"]
 
 
 def warm_up() -> None:
-    """Plan something small, so that compiled code is made or loaded before the clock of a solve runs.
+    """Load what is compiled, so that no solve spends tenths of a second of its time on that."""
+    if are_compiled():
+        load_kernels()
 
-    Compiling takes seconds once on a machine, loading what was compiled tenths of a second in each process.
-    """
-    make_plan(small_request())
+
+def make_partition(spec: pb.JobSpec, batch: pb.Batch | None, *, budget_ms: int) -> pb.Partition:
+    """Choose a partition by search, once kernels are compiled."""
+    compile_kernels()
+    return planning.make_partition(spec, batch, budget_ms=budget_ms)
+
+
+def make_plan(request: pb.PlanRequest, *, budget_ms: int | None, on_plan: Callable[[pb.Plan], None]) -> pb.Plan:
+    """Search a plan; the fixed schedule as long as kernels are not compiled."""
+    if are_compiled():
+        return planning.make_plan(request, budget_ms=budget_ms, on_plan=on_plan)
+    validate_plan_request(request)
+    partition = request.partition
+    if not partition.chunks:
+        partition = default_partition(request.job, request.batch)
+    return fallback_plan(request.job, partition, request.batch)

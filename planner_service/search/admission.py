@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from planner_service.search.compiling import inlined, kernel
+from planner_service.compiling import inlined, kernel
 
 if TYPE_CHECKING:
     from planner_service.domain.graph import Ints, TaskGraph

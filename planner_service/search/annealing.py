@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from planner_service.search.compiling import kernel
+from planner_service.compiling import kernel
 from planner_service.search.decoders import NEVER, Decoded, Guide, decode
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numba import njit
+
+from planner_service.compiling import kernel
 
 if TYPE_CHECKING:
     from planner_service.domain.graph import Ints, TaskGraph
@@ -48,7 +49,7 @@ def slack_of(graph: TaskGraph, start: Ints) -> Slack:
     return Slack(*_slack(graph, start, tasks[np.argsort(start[tasks], kind="stable")]))
 
 
-@njit(cache=True)
+@kernel
 def _slack(graph: TaskGraph, start: Ints, tasks: Ints) -> tuple[Ints, Ints]:
     n = graph.rank.shape[0]
     makespan = 0

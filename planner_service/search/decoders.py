@@ -24,7 +24,7 @@ from planner_service.search.admission import (
     may_grow,
     new_memory,
 )
-from planner_service.search.compiling import bare_kernel, inlined, kernel
+from planner_service.compiling import bare_kernel, inlined, kernel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from dip.lowering import Phase
-from numba import njit
+
+from planner_service.compiling import kernel
 
 if TYPE_CHECKING:
     from dip.lowering import Task
@@ -39,7 +40,7 @@ def retime(graph: TaskGraph, start: Ints) -> tuple[Ints, int]:
     return earliest, int(makespan_us)
 
 
-@njit(cache=True)
+@kernel
 def _earliest(graph: TaskGraph, tasks: Ints) -> tuple[Ints, int]:
     n = graph.rank.shape[0]
     start = np.full(3 * n, -1, dtype=np.int64)

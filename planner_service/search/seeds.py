@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner_service.search.compiling import kernel
+from planner_service.compiling import kernel
 from planner_service.search.decoders import ALTERNATE, UNIFIED, Guide
 
 if TYPE_CHECKING:

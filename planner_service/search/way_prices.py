@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
+
+from planner_service.compiling import kernel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,7 +28,7 @@ PATIENCE = 8
 """Steps without a better bound after which steps get shorter."""
 
 
-@njit(cache=True)
+@kernel
 def price_bytes(price: Floats, level: Ints, spans: Ints, room: Ints, goal: float) -> tuple[Floats, float]:
     """Worth of a byte at each place that bounds the price of all choices best.
 
@@ -78,7 +79,7 @@ def price_bytes(price: Floats, level: Ints, spans: Ints, room: Ints, goal: float
     return best_worth, best
 
 
-@njit(cache=True)
+@kernel
 def reduced_prices(price: Floats, level: Ints, spans: Ints, worth: Floats) -> Floats:
     """[cells, options] Price of each option, the bytes that it holds paid for."""
     sums = np.zeros(len(worth) + 1)
@@ -94,7 +95,7 @@ def reduced_prices(price: Floats, level: Ints, spans: Ints, worth: Floats) -> Fl
     return reduced
 
 
-@njit(cache=True)
+@kernel
 def _cheapest(price: Floats, level: Ints, spans: Ints, worth: Floats, choice: Ints) -> float:
     reduced = reduced_prices(price, level, spans, worth)
     total = 0.0
@@ -104,7 +105,7 @@ def _cheapest(price: Floats, level: Ints, spans: Ints, worth: Floats, choice: In
     return total
 
 
-@njit(cache=True)
+@kernel
 def held_by(level: Ints, spans: Ints, choice: Ints, places: int) -> Ints:
     """[places] Bytes that a rank holds."""
     change = np.zeros(places + 1, dtype=np.int64)
@@ -118,7 +119,7 @@ def held_by(level: Ints, spans: Ints, choice: Ints, places: int) -> Ints:
     return np.cumsum(change)[:places]
 
 
-@njit(cache=True)
+@kernel
 def made_to_fit(price: Floats, level: Ints, spans: Ints, room: Ints, choice: Ints) -> bool:
     """Change a choice until it fits, for as little as possible a byte; then use the room that is left.
 
@@ -169,13 +170,13 @@ def made_to_fit(price: Floats, level: Ints, spans: Ints, room: Ints, choice: Int
     return True
 
 
-@njit(cache=True)
+@kernel
 def _level_at(level: Ints, span: Ints, place: int) -> int:
     part = 0 if place < span[1] else (1 if place == span[1] else 2)
     return int(level[part])
 
 
-@njit(cache=True)
+@kernel
 def _switch(level: Ints, spans: Ints, held: Ints, choice: Ints, cell: int, option: int) -> None:
     was, becomes = level[cell, choice[cell]], level[cell, option]
     for p in range(spans[cell, 0], spans[cell, 2] + 1):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from planner_service import settings as names
 from planner_service.pool import SolverPool, default_workers, usable_cores
 from planner_service.pool.pool import DEFAULT_ENGINE
 from planner_service.server.channel_options import server_options
+from planner_service.server.compilation import compile_beside
 from planner_service.server.handlers import SERVICE, add_servicer
 from planner_service.server.listening import listen
 from planner_service.server.servicer import PlannerServicer
@@ -52,6 +54,7 @@ class PlannerServer:
         )
         self._servicer = PlannerServicer(self._store, self._pool, settings)
         self._health = health.aio.HealthServicer()
+        self._compilation: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Listen, answer, and say so in one line; workers get ready meanwhile.
@@ -75,6 +78,7 @@ class PlannerServer:
         await self._main_server.start()
         await self._health_server.start()
         self._pool.start()
+        self._compilation = asyncio.create_task(compile_beside(), name="compilation")
         _log.info(
             "serving listen=%s health=%s store=%s workers=%d",
             self.address,
@@ -89,6 +93,9 @@ class PlannerServer:
         await self._health.enter_graceful_shutdown()
         await self._servicer.drain()
         await self._main_server.stop(grace=self._settings.drain_ms / 1000)
+        if self._compilation is not None:
+            self._compilation.cancel()
+            await asyncio.gather(self._compilation, return_exceptions=True)
         await self._pool.close()
         await self._store.close()
         await self._health_server.stop(grace=0)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
+
+from planner_service.compiling import kernel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -20,7 +21,7 @@ TOLERANCE = 1e-9
 """Share of the objective that counts as no gain."""
 
 
-@njit(cache=True)
+@kernel
 def largest_first(sizes: Ints, weights: Floats, num_bins: int) -> Ints:
     """Largest item first, to the bin where the objective grows least, of equals to the emptiest.
 
@@ -72,7 +73,7 @@ def largest_first(sizes: Ints, weights: Floats, num_bins: int) -> Ints:
     return bins
 
 
-@njit(cache=True)
+@kernel
 def exchange(sizes: Ints, weights: Floats, num_bins: int, bins: Ints) -> float:
     """Move items, and exchange pairs of them, as long as the objective falls; the best step first.
 
@@ -132,7 +133,7 @@ def exchange(sizes: Ints, weights: Floats, num_bins: int, bins: Ints) -> float:
         now = best
 
 
-@njit(cache=True)
+@kernel
 def _objective(loads: Ints, weights: Floats, source: int, target: int, change: Ints) -> float:
     """Objective after ``change`` went from one bin to another."""
     total = 0.0

@@ -298,3 +298,22 @@ def test_unix_socket(serve: Callable[..., Planner], tmp_path: Path) -> None:
 def process_cpu_s(pid: int) -> float:
     fields = (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_without_compiled_kernels_it_answers_at_once_says_that_it_compiles_and_plans_with_what_it_has(
+    serve: Callable[..., Planner], tmp_path: Path
+) -> None:
+    planner = serve(NUMBA_CACHE_DIR=str(tmp_path))
+    with grpc.insecure_channel(planner.health_address) as channel:
+        check = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE_S)
+    assert check.status == health_pb2.HealthCheckResponse.SERVING
+    request = cases.request(cases.job(), cases.documents(6))
+    plan = planner.stub.Plan(pb.PlanRequest(job=request.job, batch=request.batch), timeout=PATIENCE_S).plan
+    assert plan.fallback
+    request.partition.CopyFrom(plan.partition)
+    assert check_plan(request, plan).faults == ()
+    until(lambda: any("compiling the search's kernels" in line for line in planner.log))
+    assert not list(tmp_path.glob("kernels-*/complete"))
+    planner.process.terminate()
+    assert planner.process.wait(PATIENCE_S) == 0
+    assert list(tmp_path.glob("kernels-*/lock"))

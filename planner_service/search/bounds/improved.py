@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from planner_service.search.bounds.memory import memory_bound_us
 from planner_service.search.bounds.quick import bound_of_tasks
 from planner_service.search.bounds.tasks import FastestTasks, fastest_tasks
 from planner_service.search.bounds.windows import narrow
@@ -40,7 +41,7 @@ def improved_bound_us(work: Work, *, incumbent_us: int) -> int:
         Microseconds, at least those of ``lower_bound_us`` and at most ``incumbent_us``.
     """
     tasks = fastest_tasks(work)
-    bound = min(bound_of_tasks(tasks), incumbent_us)
+    bound = min(max(bound_of_tasks(tasks), memory_bound_us(work, tasks, incumbent_us=incumbent_us)), incumbent_us)
     if bound < incumbent_us and is_refuted(tasks, incumbent_us - 1):
         return incumbent_us
     above = incumbent_us - 1

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner_service.search.compiling import kernel
+from planner_service.compiling import kernel
 
 if TYPE_CHECKING:
     from planner_service.domain.graph import Ints

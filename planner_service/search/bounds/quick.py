@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from planner_service.compiling import kernel
 from planner_service.search.bounds.one_machine import preemptive_bound
 from planner_service.search.bounds.tasks import FastestTasks, fastest_tasks
-from planner_service.search.compiling import kernel
 
 if TYPE_CHECKING:
     from dip.work import Work

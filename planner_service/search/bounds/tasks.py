@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from dip.bounds import fastest_times
 
-from planner_service.search.compiling import kernel
+from planner_service.compiling import kernel
 
 if TYPE_CHECKING:
     from dip.work import Work

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from planner_service.compiling import kernel
 from planner_service.search.bounds.edge_finding import raise_heads
-from planner_service.search.compiling import kernel
 
 if TYPE_CHECKING:
     from planner_service.domain.graph import Ints
