@@ -121,9 +121,10 @@ class _Lister:
         self.ready = [0] * len(self.duration)
         self.missing = list(work.num_inputs)
         needs = list(zip(*group_needs(work, ways), strict=True)) or [()] * work.job.ranks
-        limits = zip(work.job.memory_bytes, work.static_bytes, needs, strict=True)
+        busy = set(self.rank_of)  # there may be hundreds of others, of which nothing need be known
         self.ranks = [
-            _Rank(Admission(most - held if most else None, of_rank), self.kept) for most, held, of_rank in limits
+            _Rank(Admission(most - held if most else None, needs[rank] if rank in busy else ()), self.kept)
+            for rank, (most, held) in enumerate(zip(work.job.memory_bytes, work.static_bytes, strict=True))
         ]
         self.starts: list[_Start] = []
 
