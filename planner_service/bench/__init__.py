@@ -1,0 +1,1 @@
+"""How good plans are and what they cost: suites of measurements, their results, and reports made from results alone."""

@@ -1,0 +1,1 @@
+"""Reports made from results alone: tables, the targets, Markdown and pictures."""

@@ -1,0 +1,146 @@
+"""Tables that compare ours with others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from planner_service.bench.case import GIVEN
+from planner_service.bench.ours import OURS, OURS_WHOLE
+from planner_service.bench.report.query import by_batch, gains, median, number, pick
+from planner_service.bench.report.text import NONE, percent, plain, ratio, table
+from planner_service.bench.suites.memory import AT_OPTIMUS_PEAK, OPTIMUS
+from planner_service.bench.suites.steps import STEPS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from planner_service.bench.case import Row
+    from planner_service.bench.result import Result
+
+STEP_NAMES = {
+    "megatron-interleaved": "Megatron interleaved, by weights",
+    "separated-interleaved": "+ partition: segments of its own for each module",
+    "interleaving": "+ interleaving: our partition and sizes, list scheduling",
+    "order": "+ order: local search",
+    "memory": "+ memory: CP-SAT",
+    "split": "+ split backward",
+}
+
+
+def distinct(rows: Iterable[Row], column: str) -> list[str]:
+    """Values of a column in the order in which they come."""
+    return list(dict.fromkeys(str(row[column]) for row in rows))
+
+
+def baselines_table(result: Result) -> str:
+    """Makespans over ours, a line for each method and a column for each set-up."""
+    rows = pick(result.rows("paper"), memory=GIVEN)
+    configs = distinct(rows, "config")
+    methods = [method for method in distinct(rows, "method") if method != OURS]
+    cells = {(method, config): _over_ours(rows, method, config) for method in methods for config in configs}
+    best = {
+        config: min((median for m in methods if m != OURS_WHOLE and (median := cells[m, config][0])), default=None)
+        for config in configs
+    }
+    lines = [
+        (method, *(_bold(cells[method, config][1], cells[method, config][0] == best[config]) for config in configs))
+        for method in methods
+    ]
+    lines.sort(key=lambda line: methods.index(line[0]))
+    return table(("makespan over ours", *configs), lines)
+
+
+def _over_ours(rows: Sequence[Row], method: str, config: str) -> tuple[float | None, str]:
+    """Median ratio where it fits on all batches (None else), and what the table says."""
+    ours = by_batch(rows, method=OURS, config=config)
+    theirs = by_batch(rows, method=method, config=config)
+    many = len(pick(rows, method=method, config=config))
+    ratios = [1 + gain for gain in gains(ours, theirs)]
+    middle = median(ratios)
+    if not ratios or middle is None:
+        return None, f"does not fit ({len(theirs)} of {many})" if many else NONE
+    if len(ratios) < many:
+        return None, f"{ratio(middle)} ({len(ratios)} of {many})"
+    return middle, ratio(middle)
+
+
+def _bold(text: str, is_bold: bool) -> str:
+    return f"**{text}**" if is_bold and text != NONE else text
+
+
+def steps_table(result: Result) -> str:
+    """Iteration times of the steps, a column for each set-up."""
+    rows = result.rows("steps")
+    configs = distinct(rows, "config")
+    lines = []
+    for method in STEPS:
+        cells = []
+        for config in configs:
+            of_config = pick(rows, config=config)
+            here = by_batch(of_config, method=method)
+            over = median([gain for gain in gains(here, by_batch(of_config, method=STEPS[0]))])
+            time_us = median(list(here.values()))
+            seconds = plain(None if time_us is None else time_us / 1e6, 2)
+            cells.append(seconds if over is None or method == STEPS[0] else f"{seconds} ({percent(over, signed=True)})")
+        lines.append((STEP_NAMES[method], *cells))
+    return table(("step", *configs), lines)
+
+
+def memory_table(result: Result) -> str:
+    """Peaks and times of Megatron, Optimus-like and ours."""
+    rows = result.rows("memory")
+    ours = by_batch(rows, method=OURS, memory=GIVEN)
+    lines = []
+    for name, method, memory in (
+        ("ours, memory as given", OURS, GIVEN),
+        ("ours, on each rank at most Optimus-like's peak", OURS, AT_OPTIMUS_PEAK),
+        ("Optimus-like", OPTIMUS, GIVEN),
+        ("Megatron interleaved", "megatron-interleaved", GIVEN),
+    ):
+        peak = median(list(by_batch(rows, "peak_bytes", method=method, memory=memory).values()))
+        over = median([1 + gain for gain in gains(ours, by_batch(rows, method=method, memory=memory))])
+        lines.append((name, plain(None if peak is None else peak / 1e9, 1), ratio(over)))
+    return table(("method", "peak in GB", "time over ours"), lines)
+
+
+def mfu_table(result: Result) -> str:
+    """Utilisation of ours and the best baselines, a line for each set-up."""
+    rows = [*pick(result.rows("paper"), memory=GIVEN), *result.rows("large")]
+    configs = distinct(rows, "config")
+    methods = (OURS, OURS_WHOLE, "paper", "torch-zbv-zero-bubble", "latency-balanced", "megatron-interleaved")
+    lines = [
+        (config, *(_share(median(list(by_batch(rows, "mfu", config=config, method=m).values()))) for m in methods))
+        for config in configs
+    ]
+    return table(("set-up", *methods), lines)
+
+
+def _share(value: float | None) -> str:
+    return NONE if value is None else f"{value:.3f}"
+
+
+def waves_table(result: Result) -> str:
+    """Time of the whole run under each method."""
+    rows = result.rows("waves")
+    totals = {
+        method: sum(number(row, "makespan_us") for row in pick(rows, method=method))
+        for method in distinct(rows, "method")
+    }
+    ours = totals[OURS]
+    lines = [(method, plain(total / 1e6, 1), ratio(total / ours)) for method, total in totals.items()]
+    return table(("method", "seconds", "over ours"), lines)
+
+
+def large_table(result: Result) -> str:
+    """Makespans over ours and utilisation, a column for each large set-up."""
+    rows = result.rows("large")
+    configs = distinct(rows, "config")
+    lines = [(method, *(_large(rows, method, config) for config in configs)) for method in distinct(rows, "method")]
+    return table(("makespan over ours (MFU)", *configs), lines)
+
+
+def _large(rows: Sequence[Row], method: str, config: str) -> str:
+    of_config = pick(rows, config=config)
+    over = median(gains(by_batch(of_config, method=OURS), by_batch(of_config, method=method)))
+    mfu = median(list(by_batch(of_config, "mfu", method=method).values()))
+    return NONE if over is None else f"{ratio(1 + over)} ({_share(mfu)})"
