@@ -6,13 +6,16 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
+from dip.fallback import fallback_plan
 from dip.planner.v1 import planner_pb2 as pb
 
 from benchmarks.planning_overhead import main
+from planner_service.bench import overhead
 from planner_service.bench.overhead import INSTANCES, Steps
 from planner_service.check import check_plan
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 STEPS = ["parse", "validate", "job", "parts", "work", "edges", "graph", "bound", "lower", "serialize"]
@@ -31,7 +34,16 @@ def test_the_steps_make_a_valid_plan_of_about_2500_tasks(name: str) -> None:
     assert len(request.batch.microbatches) == int(name)
 
 
-def test_the_result_is_printed_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_result_is_printed_and_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planner is not waited for once it has handed out a plan."""
+
+    def plan(request: pb.PlanRequest, *, on_plan: Callable[[pb.Plan], None]) -> None:
+        on_plan(fallback_plan(request.job, request.partition, request.batch))
+        pytest.fail("the search went on")
+
+    monkeypatch.setattr(overhead, "make_plan", plan)
     assert main(["--instances", "16", "--rounds", "1", "--json", str(tmp_path / "out.json")]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result == json.loads((tmp_path / "out.json").read_text())
