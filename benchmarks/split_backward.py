@@ -1,7 +1,8 @@
 """What splitting a backward costs: input half and weight half of a chunk of transformer layers against the whole.
 
 ``python -m benchmarks.split_backward`` prints JSON. Times are CPU times of one thread, medians over repeats that take
-turns, so that what else the machine does touches all of them alike. ``naive_*`` is what asking autograd twice takes.
+turns, so that what else the machine does touches all of them alike. ``naive_*`` is what asking autograd twice takes,
+``torch_*`` what the functions of ``torch.distributed.pipelining`` take.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import json
 import statistics
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from torch.distributed.pipelining._backward import stage_backward_input, stage_backward_weight
 
 from trainer_agent.halves import input_half
 from trainer_agent.saved import SavedTensors, storages
@@ -80,6 +82,20 @@ class Chunk:
             "naive_weight_us": _taken_us(lambda: torch.autograd.grad(y, weights, self._gradient)),
         }
 
+    def torchs(self) -> dict[str, float]:
+        """Run both halves as torch's own pipelining does."""
+        x = self._given.clone().requires_grad_()
+        y = self._layers(x)
+        groups: list[dict[str, Any]] = []
+
+        def first() -> None:
+            groups.extend(stage_backward_input([y], [self._gradient], [x], self._layers.parameters())[1])
+
+        return {
+            "torch_input_us": _taken_us(first),
+            "torch_weight_us": _taken_us(lambda: stage_backward_weight(self._layers.parameters(), groups)),
+        }
+
     def _held_bytes(self, tensors: Iterable[torch.Tensor]) -> int:
         own = storages(self._layers.parameters())
         return sum(size for storage, size in storages(tensors).items() if storage not in own)
@@ -93,10 +109,11 @@ def _taken_us(call: Callable[[], object]) -> float:
 
 def measure(chunk: Chunk, repeats: int) -> dict[str, float]:
     """Medians of all figures, after one round to warm up."""
-    rounds = [chunk.whole() | chunk.halves() | chunk.naive() for _ in range(repeats + 1)][1:]
+    rounds = [chunk.whole() | chunk.halves() | chunk.naive() | chunk.torchs() for _ in range(repeats + 1)][1:]
     found = {name: statistics.median(one[name] for one in rounds) for name in rounds[0]}
-    found["halves_over_whole"] = (found["input_us"] + found["weight_us"]) / found["whole_us"]
-    found["naive_over_whole"] = (found["naive_input_us"] + found["naive_weight_us"]) / found["whole_us"]
+    for kind, prefix in (("halves", ""), ("naive", "naive_"), ("torch", "torch_")):
+        both = found[f"{prefix}input_us"] + found[f"{prefix}weight_us"]
+        found[f"{kind}_over_whole"] = both / found["whole_us"]
     found["between_over_before"] = found["between_bytes"] / found["before_bytes"]
     return found
 
