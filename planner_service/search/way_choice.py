@@ -25,8 +25,8 @@ SCALE = 2e-3
 
 TRIES = ((1.0, True), (0.2, True), (0.2, False), (0.05, False))
 """For each round: what a microsecond of a rank's time is worth where it is not critical at all (slack that one cell
-takes is gone for others); and whether what a rank chooses is taken back at once where the schedule does not get better by it,
-or only after all others have chosen, too."""
+takes is gone for others); and whether what a rank chooses is taken back at once where the schedule does not get better
+by it, or only after all others have chosen, too."""
 
 UNIT = 64
 """Prices are whole multiples of 1 / UNIT microseconds."""
