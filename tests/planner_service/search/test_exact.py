@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from cases import documents, job, request
 from dip.partition import default_partition
+from exhaustive import shortest_us
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_work import Instance, instances, random_guide
 
-from planner_service.search.exact import WindowModel
+from planner_service.search.exact import WindowModel, proven_bound_us
 from planner_service.search.schedule import Schedule
 
 SLOW = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
@@ -86,3 +87,30 @@ def test_a_small_instance_is_solved_to_the_end() -> None:
     assert result.bound_us == best
     assert result.start is not None
     assert schedule.reordered(result.start, "CP-SAT").makespan_us == best
+
+
+@SLOW
+@given(instances(), st.integers(0, 1000))
+def test_a_bound_holds_for_any_strategies_splits_and_memory(instance: Instance, seed: int) -> None:
+    """It exceeds neither the best of all schedules in unlimited memory nor any schedule at hand."""
+    graph = instance.graph()
+    schedule = Schedule.of(instance.candidate(graph, random_guide(graph, seed)))
+    bound = proven_bound_us(schedule, seconds=9, effort=0.05, seed=seed)
+    assert bound <= schedule.makespan_us
+    shortest = shortest_us(instance.work, most_modes=64) if schedule.num_tasks <= 12 else None
+    assert shortest is None or bound <= shortest
+
+
+@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_bound_is_the_optimum_where_nothing_limits_and_storing_is_quickest(seed: int, split: bool) -> None:
+    asked = request(job(ranks=2, split_backward=split), [[{"language": [64 * (1 + (seed + j) % 3)]}] for j in range(2)])
+    asked.partition.CopyFrom(default_partition(asked.job, asked.batch))
+    instance = Instance.of(asked)
+    graph = instance.graph()
+    schedule = Schedule.of(instance.candidate(graph, random_guide(graph, seed)))
+    bound = proven_bound_us(schedule, seconds=60, effort=10.0, seed=seed)
+    shortest = shortest_us(instance.work, most_modes=1 << 20)
+    assert shortest is not None
+    rounded = len(instance.work.cell_part) if split else 0  # a microsecond for each cell, halves rounded up alone
+    assert shortest - rounded <= bound <= shortest
