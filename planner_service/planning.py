@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dip.errors import CannotFitError
@@ -20,7 +21,9 @@ from planner_service.search.stopping import Stopping
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from planner_service.partition.choose import Chosen
+    from planner_service.partition.report import ChoiceReport
+    from planner_service.partition.trials import Chosen
+    from planner_service.reuse import Reuse
     from planner_service.search.schedule import Schedule
 
 DEFAULT_BUDGET_MS = 2000
@@ -74,12 +77,52 @@ def typical_batch(job: Job) -> pb.Batch:
     return pb.Batch(microbatches=[pb.Microbatch(samples=[sample]) for _ in range(2 * job.ranks)])
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Effort:
+    """How a plan is searched.
+
+    Parameters
+    ----------
+    budget_ms
+        Search time; None: the job's, else 2,000. Without effect where the job sets ``max_evaluations``.
+    partition_budget_ms
+        Time for a partition where the request has none; None: one and a half times the search time, 5,000 at most.
+    seed
+        Of all random choices; None: the job's.
+    cores
+        How many the search may use.
+    cp_sat
+        Whether CP-SAT takes part in the search; without it, to see what it is worth.
+    """
+
+    budget_ms: int | None = None
+    partition_budget_ms: int | None = None
+    seed: int | None = None
+    cores: int = 1
+    cp_sat: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("budget_ms", "partition_budget_ms", "cores"):
+            held = getattr(self, name)
+            if held is not None and held < 1:
+                raise ValueError(f"{name} is {held}; allowed is 1 and more")
+
+    def milliseconds(self, options: pb.PlannerOptions) -> int:
+        """Search time for a job with these options."""
+        return self.budget_ms or options.budget_ms or DEFAULT_BUDGET_MS
+
+
 def make_plan(
     request: pb.PlanRequest,
     *,
     budget_ms: int | None = None,
+    partition_budget_ms: int | None = None,
     seed: int | None = None,
+    cores: int = 1,
+    cp_sat: bool = True,
+    reuse: Reuse | None = None,
     on_plan: Callable[[pb.Plan], None] | None = None,
+    on_choice: Callable[[ChoiceReport], None] | None = None,
 ) -> pb.Plan:
     """Plan one batch.
 
@@ -87,13 +130,15 @@ def make_plan(
     ----------
     request
         Job and batch; a partition where one is loaded, else one is chosen, in time of its own.
-    budget_ms
-        Search time; by default the job's, else 2,000. Without effect where the job sets ``max_evaluations``.
-    seed
-        Of all random choices; by default the job's.
+    budget_ms, partition_budget_ms, seed, cores, cp_sat
+        See `Effort`.
+    reuse
+        What is remembered of earlier plans, and this one is added to.
     on_plan
         Called with the first plan, a fraction of a second after the start, and after each stage of the search that
         found a better one.
+    on_choice
+        Told why the partition and sizes were chosen.
 
     Raises
     ------
@@ -102,21 +147,35 @@ def make_plan(
     CannotFitError
         If some sample does not fit its memory alone with every layer run in its leanest way (of samples that have work
         for the loss module alone: some instance).
+    ValueError
+        If a time or the number of cores is below 1.
     """
     validate_plan_request(request)
+    effort = Effort(budget_ms=budget_ms, partition_budget_ms=partition_budget_ms, seed=seed, cores=cores, cp_sat=cp_sat)
+    if reuse is not None and (known := reuse.plan(request, effort)) is not None:
+        return known
     options = request.job.options
-    job = Job.from_spec(request.job)
-    milliseconds = budget_ms or options.budget_ms or DEFAULT_BUDGET_MS
-    chosen = _choose(request, job, milliseconds)
-    stopping = Stopping(seconds=milliseconds / 1000, max_evaluations=options.max_evaluations)
-    portfolio = Portfolio(best=chosen.candidate, stopping=stopping, seed=options.seed if seed is None else seed)
+    chosen = _choose(request, effort, on_choice)
+    portfolio = Portfolio(
+        best=chosen.candidate,
+        stopping=Stopping(seconds=effort.milliseconds(options) / 1000, max_evaluations=options.max_evaluations),
+        seed=options.seed if effort.seed is None else effort.seed,
+        cores=effort.cores,
+        cp_sat=effort.cp_sat,
+        recalled=reuse.schedule(request.job, chosen.partition) if reuse is not None else None,
+    )
     handed_out_us: int | None = None
     for schedule in portfolio.stages():
         if on_plan and (handed_out_us is None or schedule.makespan_us < handed_out_us):
             on_plan(_lowered(request, chosen.partition, portfolio, schedule))
             handed_out_us = schedule.makespan_us
     plan = _lowered(request, chosen.partition, portfolio, schedule)
-    return _no_worse_than_fallback(request, plan) if schedule.work.num_cells <= SMALL_CELLS else plan
+    if schedule.work.num_cells <= SMALL_CELLS:
+        plan = _no_worse_than_fallback(request, plan)
+    if reuse is not None:
+        reuse.keep_plan(plan, request, effort)
+        reuse.keep_schedule(portfolio.best, request.job, chosen.partition)
+    return plan
 
 
 def _no_worse_than_fallback(request: pb.PlanRequest, plan: pb.Plan) -> pb.Plan:
@@ -136,14 +195,20 @@ def _no_worse_than_fallback(request: pb.PlanRequest, plan: pb.Plan) -> pb.Plan:
     return fixed
 
 
-def _choose(request: pb.PlanRequest, job: Job, milliseconds: int) -> Chosen:
+def _choose(request: pb.PlanRequest, effort: Effort, on_choice: Callable[[ChoiceReport], None] | None) -> Chosen:
     """Partition and sizes; the batch itself speaks for them."""
     kept = request.partition if request.partition.chunks else None
-    seconds = milliseconds / 1000 * SPLIT_SHARE
+    options = request.job.options
+    milliseconds = effort.milliseconds(options) * SPLIT_SHARE
     if kept is None:
-        seconds = min(PARTITION_SHARE * milliseconds, PARTITION_BUDGET_MS) / 1000
-    stopping = Stopping(seconds=seconds, max_evaluations=request.job.options.max_evaluations)
-    return Chooser(job, request.batch, stopping, kept).choose()
+        shared = min(PARTITION_SHARE * effort.milliseconds(options), PARTITION_BUDGET_MS)
+        milliseconds = effort.partition_budget_ms or shared
+    stopping = Stopping(seconds=milliseconds / 1000, max_evaluations=options.max_evaluations)
+    chooser = Chooser(Job.from_spec(request.job), request.batch, stopping, kept)
+    chosen = chooser.choose()
+    if on_choice is not None:
+        on_choice(chooser.report)
+    return chosen
 
 
 def _lowered(request: pb.PlanRequest, partition: pb.Partition, portfolio: Portfolio, schedule: Schedule) -> pb.Plan:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from dip.errors import CannotFitError, InvalidRequestError
 from dip.planner.v1 import planner_pb2 as pb
@@ -16,6 +16,11 @@ from planner_service.commands.table import plan_table
 if TYPE_CHECKING:
     import argparse
 
+EVALUATIONS_PER_MS = 10
+"""Schedules that count as a millisecond where the clock does not decide: about as many as are tried of 1,000 tasks."""
+
+MOST_WORKERS = 256
+
 DESCRIPTION = """Plans one batch, writes the plan and prints a short table of it. Exits 2 where the request is no good,
 3 where the batch cannot fit the memory of a rank."""
 
@@ -26,7 +31,19 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("request", metavar="request.json", help="the PlanRequest; - reads standard input")
     parser.add_argument("-o", "--out", required=True, metavar="plan.json", help="where to; - is standard output")
     parser.add_argument("--budget-ms", type=int, metavar="MS", help="search time (default: the request's, else 2000)")
+    parser.add_argument(
+        "--partition-budget-ms",
+        type=int,
+        metavar="MS",
+        help="time for a partition where the request has none (default: 1.5 times the search time, 5000 at most)",
+    )
     parser.add_argument("--seed", type=int, metavar="N", help="of the search (default: the request's)")
+    parser.add_argument("--workers", type=int, metavar="N", help="cores to search on (default: half of them)")
+    parser.add_argument(
+        "--deterministic",
+        action="store_true",
+        help="count schedules instead of milliseconds: the same request and seed give the same plan",
+    )
     parser.add_argument("--fallback", action="store_true", help="no search: the schedule that trainers fall back to")
     parser.set_defaults(run=run)
 
@@ -40,21 +57,43 @@ def run(arguments: argparse.Namespace) -> int:
         request.job.options.seed = _int64("--seed", arguments.seed, least=0)
     try:
         validate_plan_request(request)
-        plan = _fallback(request) if arguments.fallback else _search(request)
+        plan = _fallback(request) if arguments.fallback else _search(request, arguments)
     except InvalidRequestError as error:
         raise CommandError(f"{arguments.request} breaks the contract:\n{error}") from error
     except CannotFitError as error:
         raise CommandError(f"{arguments.request} cannot fit: {error}", CANNOT_FIT) from error
     write_text(arguments.out, message_text(plan))
-    # the plan itself may be what standard output carries
-    print(plan_table(request, plan), file=sys.stderr if arguments.out == STANDARD_STREAM else sys.stdout)
+    print(plan_table(request, plan), file=_talk(arguments))
     return 0
 
 
-def _search(request: pb.PlanRequest) -> pb.Plan:
-    from planner_service.planning import make_plan
+def _search(request: pb.PlanRequest, arguments: argparse.Namespace) -> pb.Plan:
+    budget_ms, workers = arguments.partition_budget_ms, arguments.workers
+    if budget_ms is not None:
+        _int64("--partition-budget-ms", budget_ms, least=1)
+    if workers is not None and not 1 <= workers <= MOST_WORKERS:
+        raise CommandError(f"--workers is {workers}, must be from 1 to {MOST_WORKERS}")
+    from planner_service.planning import DEFAULT_BUDGET_MS, make_plan
+    from planner_service.pool.cores import default_workers, usable_cores
+    from planner_service.warmup import are_compiled, compile_kernels
 
-    return make_plan(request)
+    if not are_compiled():  # in time of its own
+        print("Compiling the search's kernels, once for this installation (about a minute).", file=sys.stderr)
+        compile_kernels()
+    options = request.job.options
+    if arguments.deterministic and not options.max_evaluations:
+        options.max_evaluations = (options.budget_ms or DEFAULT_BUDGET_MS) * EVALUATIONS_PER_MS
+    return make_plan(
+        request,
+        partition_budget_ms=budget_ms,
+        cores=workers or default_workers(usable_cores()),
+        on_choice=lambda report: print(report.text(), file=_talk(arguments)),
+    )
+
+
+def _talk(arguments: argparse.Namespace) -> TextIO:
+    """Where words for people go: the plan itself may be what standard output carries."""
+    return sys.stderr if arguments.out == STANDARD_STREAM else sys.stdout
 
 
 def _fallback(request: pb.PlanRequest) -> pb.Plan:

@@ -13,12 +13,16 @@ from dip.partition import default_partition
 from dip.validation import validate_plan_request
 
 from planner_service import planning
+from planner_service.reuse import Reuse
 from planner_service.warmup import are_compiled, compile_kernels, load_kernels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dip.planner.v1 import planner_pb2 as pb
+
+_REUSE = Reuse()
+"""What this process made before."""
 
 __all__ = ["default_partition", "fallback_plan", "make_partition", "make_plan", "warm_up"]
 
@@ -38,7 +42,7 @@ def make_partition(spec: pb.JobSpec, batch: pb.Batch | None, *, budget_ms: int) 
 def make_plan(request: pb.PlanRequest, *, budget_ms: int | None, on_plan: Callable[[pb.Plan], None]) -> pb.Plan:
     """Search a plan; the fixed schedule as long as kernels are not compiled."""
     if are_compiled():
-        return planning.make_plan(request, budget_ms=budget_ms, on_plan=on_plan)
+        return planning.make_plan(request, budget_ms=budget_ms, reuse=_REUSE, on_plan=on_plan)
     validate_plan_request(request)
     partition = request.partition
     if not partition.chunks:

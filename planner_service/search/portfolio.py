@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from planner_service.domain.graph import Ints, TaskGraph
     from planner_service.search.decoders import Decoded
     from planner_service.search.quick import Candidate
+    from planner_service.search.recall import Recalled
     from planner_service.search.stopping import Stopping
 
 EXACT_TASKS = 240
@@ -90,6 +91,8 @@ class Portfolio:
         How many to use. Where the clock does not decide when to stop, what is found does not depend on it.
     cp_sat
         Whether to use CP-SAT; without it, to see what it is worth.
+    recalled
+        Schedule of an earlier batch, to start from as well.
     """
 
     best: Candidate
@@ -97,6 +100,7 @@ class Portfolio:
     seed: int = 0
     cores: int = 1
     cp_sat: bool = True
+    recalled: Recalled | None = None
     steps: list[Step] = field(default_factory=list)
     bound_us: int = field(init=False)
 
@@ -157,6 +161,11 @@ class Portfolio:
         """Decode all seeds, improve the best ones forwards and backwards; best first."""
         graph = self.best.graph
         found: dict[int, tuple[Decoded, Guide]] = {self.best.makespan_us: (self.best.decoded, self.best.guide)}
+        guide = self.recalled.guide(self.best.work, graph) if self.recalled is not None else None
+        if guide is not None:
+            decoded = decode(graph, guide)
+            self._offer(decoded, "priorities of the last batch", guide)
+            found.setdefault(decoded.makespan_us, (decoded, guide))
         known = self.best.guide.reserve
         near = sorted(RESERVES, key=lambda reserve: abs(reserve - known))[:3] if is_limited(graph) else [0.0]
         for reserve in near:
