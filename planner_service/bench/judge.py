@@ -53,7 +53,7 @@ def plan_row(
     try:
         ran = simulate(request, plan)
     except SimulationError as error:
-        faults.append(f"the simulator cannot run it: {error}")
+        faults.insert(0, f"the simulator cannot run it: {error}")
     else:
         makespan_us, peak_bytes = ran.makespan_us, max(ran.peak_bytes)
         if makespan_us != plan.makespan_us:

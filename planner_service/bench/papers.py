@@ -53,13 +53,13 @@ def paper_row(
     return plan_row(case, request, plan, spent, method=method, memory=memory)
 
 
-def paper_progress(request: pb.PlanRequest, *, budget_ms: int, seed: int, random: bool) -> list[tuple[int, int]]:
+def paper_progress(request: pb.PlanRequest, *, method: str, budget_ms: int, seed: int) -> list[tuple[int, int]]:
     """Search a request's partition, in sub-microbatches as the fixed schedule makes them.
 
     Parameters
     ----------
-    random
-        Try random orders in place of the tree search.
+    method
+        AS_WRITTEN for tree search, RANDOM for random orders through the same decoder.
 
     Returns
     -------
@@ -73,6 +73,6 @@ def paper_progress(request: pb.PlanRequest, *, budget_ms: int, seed: int, random
         seed=seed,
         partition=request.partition,
         sub_microbatches=like.sub_microbatches,
-        random=random,
+        search=RANDOM if method == RANDOM else "mcts",
     )
     return [(step.elapsed_ms, step.makespan_us) for step in plan.search.steps]

@@ -164,7 +164,9 @@ def _report(result: Result, arguments: argparse.Namespace) -> None:
             raise CommandError(f"{path}: {error}") from error
         write_text(path, filled)
     if not (arguments.keep or arguments.markdown or arguments.into or arguments.plots):
-        print(TABLES["targets"].text(result))
+        for table in TABLES.values():
+            if any(result.rows(suite) for suite in table.suites):
+                print(f"{table.title}\n\n{table.text(result)}\n")
 
 
 def _plots(result: Result, folder: str, markdown: str | None) -> dict[str, str]:

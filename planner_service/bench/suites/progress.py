@@ -59,7 +59,7 @@ def measure(case: Case, settings: Settings) -> list[Row]:
         rows += _rows(case, SEARCH, budget_ms, _ours(request, budget_ms, settings, case.seed))
     for method in (AS_WRITTEN, RANDOM):
         budget_ms = PAPER_LONG * settings.budget_ms
-        steps = paper_progress(request, budget_ms=budget_ms, seed=case.seed, random=method == RANDOM)
+        steps = paper_progress(request, method=method, budget_ms=budget_ms, seed=case.seed)
         rows += _rows(case, method, budget_ms, steps)
     return rows
 
