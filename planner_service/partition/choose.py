@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 LAST_TRIES = 4
 """Partitions that hold their layers and are tried in any case before a batch is refused."""
 
+AFTER, EVERY = 12, 3
+"""Tries after which choices far from the best get a turn, and how many tries there are for one of them."""
+
 LEADERS = 3
 """Best choices that are scheduled again with more effort."""
 
@@ -87,6 +90,7 @@ class Chooser:
         self._skipped: set[Choice] = set()
         self._surrounded: set[Choice] = set()
         self._leaders: list[Leader] = []
+        self._ahead: list[Choice] = []
 
     def choose(self) -> Chosen:
         """Best choice within the budget; the one that the estimate likes best is always tried.
@@ -101,10 +105,11 @@ class Chooser:
             If no partition tried fits, however finely microbatches are cut.
         """
         starts = self.space.starts()
-        choice: Choice | None = starts[0]
+        self._ahead = list(reversed(starts))
+        choice: Choice | None = self._next()
         while choice is not None and not (self._tried and self.stopping.spent(CLIMBING if self._leaders else 1.0)):
             self._try(choice)
-            choice = self._next(starts)
+            choice = self._next()
         return self._finished() if self._leaders else self._last_resort(starts)
 
     @property
@@ -118,17 +123,23 @@ class Chooser:
             chosen=self._leaders[0].choice if self._leaders else None,
         )
 
-    def _next(self, starts: Sequence[Choice]) -> Choice | None:
-        """Choice to try next; None where there is none left."""
-        for choice in starts:
-            if choice not in self._tried:
-                return choice
+    def _next(self) -> Choice | None:
+        """Choice to try next; None where there is none left.
+
+        After the starts, every so often one far away gets its turn; else one beside the best that has such.
+        """
+        if len(self._tried) == AFTER:
+            self._ahead = self.space.others()[::-1]
+        while self._ahead and self._ahead[-1] in self._tried:
+            self._ahead.pop()
+        if self._ahead and (len(self._tried) < AFTER or len(self._tried) % EVERY == 0):
+            return self._ahead.pop()
         for choice in sorted(self._tried.keys() - self._surrounded, key=self._rank):
             near = [other for other in self.space.near(choice) if self._is_worth_a_try(other)]
             if near:
                 return min(near, key=lambda other: (self.estimator.makespan_us(other), other))
             self._surrounded.add(choice)
-        return None
+        return self._ahead.pop() if self._ahead else None
 
     def _rank(self, choice: Choice) -> tuple[float, float, Choice]:
         """Place among those tried: by score; where nothing fits, by how finely memory is cut."""

@@ -25,8 +25,11 @@ ALLOWANCE = 3000
 PENALTY = 0.005
 """What every further such number of tasks adds, as a share of the load."""
 
-GROUPS_IN_FLIGHT = 2
+GROUPS_IN_FLIGHT = 3
 """Groups of sub-microbatches for each rank that a good schedule holds at once."""
+
+RAMPS = 2
+"""Ramps that a schedule pays for: one at each end, as tasks of mean size make it."""
 
 NOTICEABLE = 0.05
 """Share of all activations below which a module's sub-microbatches do not matter for memory."""
@@ -154,7 +157,7 @@ class Estimator:
         tasks = sum(2 * work.count * many for work, many in zip(works, chunks, strict=True))
         total = self.load_us(choice) * (1.0 + PENALTY * max(0.0, tasks / ALLOWANCE - 1.0))
         recompute = self._recomputed(works, choice.slices) * sum(work.forward_us for work in works)
-        return total + recompute / sum(self._job.speed) + ramp * (self._job.ranks - 1)
+        return total + recompute / sum(self._job.speed) + RAMPS * ramp * (self._job.ranks - 1)
 
     def _works(self, choice: Choice) -> list[ModuleWork]:
         return [self.work(m, parts, choice.slices) for m, parts in enumerate(choice.parts)]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from itertools import product
 from typing import TYPE_CHECKING
 
 from planner_service.partition.choice import Choice, Shape
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from dip.job import Job
 
@@ -19,6 +21,9 @@ SEGMENTS = (1, 2, 3, 4, 6, 8)
 
 STARTS = (1, 2, 4)
 """Numbers of segments that climbing starts from."""
+
+MOST_OTHERS = 48
+"""Combinations of segments that get an estimate: with many modules, all of them would take minutes."""
 
 PARTS = (1, 2, 3, 4, 6, 8, 12)
 """Numbers of sub-microbatches of the largest microbatch that are worth a try."""
@@ -89,10 +94,23 @@ class Space:
 
     def starts(self) -> list[Choice]:
         """Few segments a module and many, there and back, in the sizes that the estimate likes best with them."""
+        return self._sized_all((many,) * len(self.shapes) for many in STARTS)
+
+    def others(self) -> list[Choice]:
+        """The same for numbers of segments that differ by module: what climbing may never come to."""
+        numbers = [sorted({shape.segments for shape in shapes if not shape.width}) for shapes in self.shapes]
+        if math.prod(map(len, numbers)) <= MOST_OTHERS:
+            return self._sized_all(product(*numbers))
+        alike = [tuple(min(max(of), many) for of in numbers) for many in SEGMENTS]
+        varied = [(*one[:m], many, *one[m + 1 :]) for one in alike for m, of in enumerate(numbers) for many in of]
+        return self._sized_all(list(dict.fromkeys(varied))[:MOST_OTHERS])
+
+    def _sized_all(self, segments: Iterable[Sequence[int]]) -> list[Choice]:
+        """For each of some numbers of segments a choice of sizes; what the estimate likes best first."""
         found: dict[Choice, None] = {}
-        for segments in STARTS:
-            shapes = [self._about(m, segments) for m in range(len(self.shapes))]
-            found[self._sized(replace(self.coarsest(), shapes=tuple(shapes)))] = None
+        for numbers in segments:
+            shapes = tuple(self._about(m, many) for m, many in enumerate(numbers))
+            found[self._sized(replace(self.coarsest(), shapes=shapes))] = None
         return sorted(found, key=self._estimator.makespan_us)
 
     def narrow(self) -> Iterator[Choice]:

@@ -41,10 +41,10 @@ def test_on_one_rank_it_is_the_work() -> None:
     assert estimator(asked.job, asked.batch).makespan_us(choice(1)) == 3 * 8 * 52 * 2.75
 
 
-def test_a_ramp_of_one_task_a_rank_comes_on_top() -> None:
+def test_ramps_of_one_task_a_rank_come_on_top() -> None:
     asked = request(plain(4), [[{"lm": [64]}]] * 3)
     work = 3 * 8 * 52 * 2.75
-    assert estimator(asked.job, asked.batch).makespan_us(choice(1)) == pytest.approx(work / 4 + 3 * work / 4 / 3)
+    assert estimator(asked.job, asked.batch).makespan_us(choice(1)) == pytest.approx(work / 4 + 2 * 3 * work / 4 / 3)
 
 
 def test_evaluation_has_no_backward() -> None:
