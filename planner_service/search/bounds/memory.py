@@ -95,7 +95,7 @@ class Holding:
     def of(cls, work: Work, tasks: FastestTasks, options: Options, waits_us: Ints, mine: Ints, room: int) -> Holding:
         """What the cells of a rank hold, whose tasks are ``mine`` and whose room is so many bytes."""
         n, duration = work.num_cells, tasks.duration
-        cells = mine[(mine < n)]
+        cells = mine[mine < n]
         cells = cells[duration[n + cells] > 0]
         kind = np.array(work.cell_kind, dtype=np.int64)[cells]
         forward, gradient, rest = duration[cells], duration[n + cells], duration[2 * n + cells]
