@@ -70,7 +70,7 @@ def make_plan(
     request: pb.PlanRequest,
     *,
     budget_ms: int | None = None,
-    seed: int | None = None,
+    cores: int = 1,
     on_plan: Callable[[pb.Plan], None] | None = None,
 ) -> pb.Plan:
     """Plan as scripted."""

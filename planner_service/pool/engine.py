@@ -39,10 +39,16 @@ def make_partition(spec: pb.JobSpec, batch: pb.Batch | None, *, budget_ms: int) 
     return planning.make_partition(spec, batch, budget_ms=budget_ms)
 
 
-def make_plan(request: pb.PlanRequest, *, budget_ms: int | None, on_plan: Callable[[pb.Plan], None]) -> pb.Plan:
+def make_plan(
+    request: pb.PlanRequest,
+    *,
+    budget_ms: int | None,
+    cores: int = 1,
+    on_plan: Callable[[pb.Plan], None] | None = None,
+) -> pb.Plan:
     """Search a plan; the fixed schedule as long as kernels are not compiled."""
     if are_compiled():
-        return planning.make_plan(request, budget_ms=budget_ms, reuse=_REUSE, on_plan=on_plan)
+        return planning.make_plan(request, budget_ms=budget_ms, cores=cores, reuse=_REUSE, on_plan=on_plan)
     validate_plan_request(request)
     partition = request.partition
     if not partition.chunks:

@@ -32,12 +32,15 @@ class PlanTask:
         The iteration that the plan is streamed for; None where it is not (the Plan call).
     fallback
         Make the fixed schedule instead of searching.
+    cores
+        How many the search may use.
     """
 
     request: bytes = field(repr=False)
     budget_ms: int | None = None
     iteration: int | None = None
     fallback: bool = False
+    cores: int = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

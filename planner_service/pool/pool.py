@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from dip.errors import CannotFitError, InvalidRequestError
 
-from planner_service.pool.messages import SplitPlan
+from planner_service.pool.messages import PlanTask, SplitPlan
 from planner_service.pool.process import WorkerLostError, WorkerProcess, describe_overrun
 from planner_service.pool.queue import SolveQueue
 from planner_service.pool.solve import Failed, Partitioned, Planned, Refused, Result, Solve
@@ -56,6 +56,7 @@ class SolverPool:
         self._unfinished: set[Solve] = set()
         self._tenders: list[asyncio.Task[None]] = []
         self._failed_starts = 0
+        self._busy = 0
         self._draining = False
 
     def start(self) -> None:
@@ -139,8 +140,9 @@ class SolverPool:
 
         solve.runs_on(worker.kill)
         solve.started_s = time.monotonic()
+        self._busy += 1
         try:
-            finished = await worker.run(solve.task, limit_s=solve.limit_s, keep=keep, overdue=overdue)
+            finished = await worker.run(self._with_cores(solve.task), limit_s=solve.limit_s, keep=keep, overdue=overdue)
         except WorkerLostError as error:
             if not solve.done:
                 if error.blameless and solve.fresh_starts < _FRESH_STARTS:
@@ -151,8 +153,15 @@ class SolverPool:
                 self._save(solve, str(error))
             raise
         finally:
+            self._busy -= 1
             solve.runs_on(None)
         solve.resolve(_result(solve, finished))
+
+    def _with_cores(self, task: Task) -> Task:
+        """Let a search use what cores the other workers leave idle: each has one of its own."""
+        if not isinstance(task, PlanTask):
+            return task
+        return replace(task, cores=max(1, self.workers // (self._busy + len(self._queue))))
 
     def _save(self, solve: Solve, reason: str) -> None:
         """Make what can be made of a solve whose worker is lost."""

@@ -24,6 +24,10 @@ class SolveQueue:
         self._arrivals = itertools.count()
         self._waiters: deque[asyncio.Future[None]] = deque()
 
+    def __len__(self) -> int:
+        """How many wait, those done meanwhile included."""
+        return sum(map(len, self._lanes.values()))
+
     def put(self, solve: Solve) -> None:
         """Add a solve; after those of its lane that have the same order."""
         heap = self._lanes.setdefault(solve.lane, [])

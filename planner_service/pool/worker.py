@@ -49,7 +49,7 @@ class Engine(Protocol):
         """Decide where every layer lives."""
 
     def make_plan(
-        self, request: pb.PlanRequest, *, budget_ms: int | None, on_plan: Callable[[pb.Plan], None]
+        self, request: pb.PlanRequest, *, budget_ms: int | None, cores: int, on_plan: Callable[[pb.Plan], None]
     ) -> pb.Plan:
         """Search a plan, handing out each complete one on the way."""
 
@@ -115,7 +115,7 @@ def _plan(engine: Engine, task: PlanTask, connection: socket.socket) -> SplitPla
         send(connection, Found(plan=split_plan(request, plan, task.iteration)))
         sent = plan
 
-    plan = engine.make_plan(request, budget_ms=task.budget_ms, on_plan=keep)
+    plan = engine.make_plan(request, budget_ms=task.budget_ms, cores=task.cores, on_plan=keep)
     return None if plan is sent else split_plan(request, plan, task.iteration)
 
 
