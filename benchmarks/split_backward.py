@@ -19,7 +19,8 @@ from torch import nn
 from torch.distributed.pipelining._backward import stage_backward_input, stage_backward_weight
 
 from trainer_agent.halves import input_half
-from trainer_agent.saved import SavedTensors, storages
+from trainer_agent.holding import SavedTensors
+from trainer_agent.saved import storages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

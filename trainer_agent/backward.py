@@ -12,8 +12,10 @@ from torch.utils.checkpoint import checkpoint
 from trainer_agent.compiling import OFFLOAD, RECOMPUTE, STORE
 from trainer_agent.errors import HandOffError, StageInterfaceError
 from trainer_agent.halves import WeightHalf, input_half
+from trainer_agent.holding import SavedTensors
+from trainer_agent.offloading import offloaded_alone
 from trainer_agent.rows import add_gradients, gather_results
-from trainer_agent.saved import SavedTensors, offloaded_alone, storages
+from trainer_agent.saved import storages
 from trainer_agent.stages import StageTask
 
 if TYPE_CHECKING:

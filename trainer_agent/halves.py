@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
     from torch.autograd.graph import Node
 
-    from trainer_agent.saved import Saved, SavedTensors
+    from trainer_agent.holding import SavedTensors
+    from trainer_agent.saved import Saved
 
 Gradients = tuple[torch.Tensor | None, ...]
 

@@ -14,7 +14,8 @@ from torch.utils.checkpoint import checkpoint
 from trainer_agent.compiling import OFFLOAD, RECOMPUTE, STORE
 from trainer_agent.errors import ProfileError
 from trainer_agent.half_timing import WARM_UP, HalfTimer
-from trainer_agent.saved import offloaded_alone, storages
+from trainer_agent.offloading import offloaded_alone
+from trainer_agent.saved import storages
 from trainer_agent.stages import GatheredResults, Instance, StageTask
 
 if TYPE_CHECKING:

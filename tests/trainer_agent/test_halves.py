@@ -15,7 +15,8 @@ from torch.utils.checkpoint import checkpoint
 
 from trainer_agent.errors import StageInterfaceError
 from trainer_agent.halves import WeightHalf, input_half
-from trainer_agent.saved import SavedTensors, storages
+from trainer_agent.holding import SavedTensors
+from trainer_agent.saved import storages
 
 DTYPE = torch.float64
 Function = Callable[..., torch.Tensor]

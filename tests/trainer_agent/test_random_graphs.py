@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainer_agent.halves import input_half
-from trainer_agent.saved import SavedTensors
+from trainer_agent.holding import SavedTensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -10,7 +10,9 @@ from torch import nn
 
 from trainer_agent.errors import StageInterfaceError
 from trainer_agent.halves import input_half
-from trainer_agent.saved import Saved, SavedTensors, offloaded_alone, storages
+from trainer_agent.holding import SavedTensors
+from trainer_agent.offloading import offloaded_alone
+from trainer_agent.saved import Saved, storages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
