@@ -31,8 +31,9 @@ test: setup ## run all tests; ARGS="tests/dip -k digest" for some of them
 	@echo "Running the tests, one after the other; with two cores all of them take about 10 minutes."
 	@$(BIN)/python -m pytest --durations=10 $(ARGS)
 
-bench: setup ## measure how good plans are, as JSON; ARGS="--configs vlm-s --mixes web" for some of it
-	@$(BIN)/python -m benchmarks.plan_quality $(ARGS)
+bench: setup ## measure plans against all baselines, into runs/bench.md; ARGS="--suite quick" for a minute of it
+	@mkdir -p runs
+	@$(BIN)/dip bench --suite all --json runs/bench.json --markdown runs/bench.md --plots runs/images $(ARGS)
 
 check-plans: setup ## plan all five model set-ups with the dip command, and check each plan
 	@sh tools/check_plans.sh

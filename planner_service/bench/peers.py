@@ -64,14 +64,29 @@ def load_peers(paths: Iterable[str]) -> Peers:
     return Peers(baselines, tuple(absent))
 
 
-def peer_rows(
-    case: Case, request: pb.PlanRequest, baselines: Iterable[Baseline], *, memory: str = GIVEN
-) -> Iterator[Row]:
-    """Plan with baselines, which know the batch itself when they choose their partition, and judge them."""
+def peer_row(
+    case: Case,
+    request: pb.PlanRequest,
+    baseline: Baseline,
+    *,
+    known: pb.Batch | None = None,
+    memory: str = GIVEN,
+) -> Row:
+    """Plan with a baseline, and judge.
+
+    Parameters
+    ----------
+    known
+        What it knows when it chooses its partition; by default the batch itself.
+    """
+    try:
+        plan, spent = spend(partial(baseline.plan, request, known))
+    except CannotFitError as error:
+        return misfit_row(case, error, method=baseline.name, memory=memory)
+    return plan_row(case, baseline.asked(request), plan, spent, method=baseline.name, memory=memory)
+
+
+def peer_rows(case: Case, request: pb.PlanRequest, baselines: Iterable[Baseline]) -> Iterator[Row]:
+    """Plan with baselines that know the batch itself, and judge them."""
     for baseline in baselines:
-        try:
-            plan, spent = spend(partial(baseline.plan, request))
-        except CannotFitError as error:
-            yield misfit_row(case, error, method=baseline.name, memory=memory)
-            continue
-        yield plan_row(case, baseline.asked(request), plan, spent, method=baseline.name, memory=memory)
+        yield peer_row(case, request, baseline)

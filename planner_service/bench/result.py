@@ -1,4 +1,7 @@
-"""A result file: settings, machine and versions, and the rows of each suite as a table, one row a line."""
+"""A result file: settings, machine and versions, and the rows of each suite as a table, one row a line.
+
+Columns that hold the same in all rows are told once.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from planner_service.pool.cores import usable_cores
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from planner_service.bench.case import Row
 
@@ -114,17 +117,30 @@ def these_versions() -> dict[str, str]:
 
 def _suite_text(suite: SuiteResult) -> str:
     columns = list(dict.fromkeys(column for row in suite.rows for column in row))
+    same = {column: suite.rows[0].get(column) for column in columns if _is_same(suite.rows, column)}
+    columns = [column for column in columns if column not in same]
     head = "".join(f"   {json.dumps(name)}: {json.dumps(getattr(suite, name))},\n" for name in HEAD)
     lists = "".join(
         f"   {json.dumps(name)}: {json.dumps(getattr(suite, name))},\n" for name in ("unfinished", "absent")
     )
-    rows = ",\n".join(f"    {json.dumps([row.get(column) for column in columns])}" for row in suite.rows)
-    return f'{{\n{head}{lists}   "columns": {json.dumps(columns)},\n   "rows": [\n{rows}\n   ]\n  }}'
+    rows = ",\n".join(f"    {_short([row.get(column) for column in columns])}" for row in suite.rows)
+    table = f'   "same": {json.dumps(same)},\n   "columns": {json.dumps(columns)},\n   "rows": [\n{rows}\n   ]'
+    return f"{{\n{head}{lists}{table}\n  }}"
+
+
+def _is_same(rows: Sequence[Row], column: str) -> bool:
+    """Whether all of several rows hold the same in a column."""
+    return len(rows) > 1 and all(row.get(column) == rows[0].get(column) for row in rows)
+
+
+def _short(value: Sequence[object]) -> str:
+    return json.dumps(value, separators=(",", ":"))
 
 
 def _suite(value: Mapping[str, Any]) -> SuiteResult:
+    columns = value["columns"]
     rows = tuple(
-        {column: cell for column, cell in zip(value["columns"], row, strict=True) if cell is not None}
+        {**value["same"], **{column: cell for column, cell in zip(columns, row, strict=True) if cell is not None}}
         for row in value["rows"]
     )
     return SuiteResult(

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from planner_service.commands.failure import CommandError
-from planner_service.commands.files import read_json, read_text, write_text
+from planner_service.commands.files import STANDARD_STREAM, read_json, read_text, write_text
 
 if TYPE_CHECKING:
-    import argparse
-
     from planner_service.bench.result import Result
     from planner_service.bench.settings import Settings
 
@@ -33,7 +32,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     measuring.add_argument("--seeds", type=_numbers, metavar="N,N", help="batches of each mix (default: 0,1,2)")
     measuring.add_argument("--microbatches", type=int, metavar="N", help="of each batch (default: 16)")
     measuring.add_argument("--budget-ms", type=int, metavar="MS", help="search time of each plan (default: 1000)")
-    measuring.add_argument("--cores", type=int, metavar="N", help="that a search uses (default: all)")
+    measuring.add_argument("--cores", type=int, metavar="N", help="that a search uses (default: all, shared by jobs)")
     measuring.add_argument("--jobs", type=int, default=1, metavar="N", help="cases side by side (default: 1)")
     measuring.add_argument(
         "--baselines", action="append", metavar="MODULE:NAME", help="further ones (default: PyTorch's orders)"
@@ -69,20 +68,27 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(word) for word in text.split(","))
+    try:
+        return tuple(int(word) for word in text.split(","))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of whole numbers by commas") from error
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:
     from planner_service.bench.peers import TORCH_ORDERS, load_peers
     from planner_service.bench.settings import Settings
+    from planner_service.pool.cores import usable_cores
 
+    if arguments.jobs < 1:
+        raise CommandError(f"--jobs is {arguments.jobs}, must be at least 1")
+    cores = max(1, int(usable_cores() / arguments.jobs)) if arguments.cores is None else arguments.cores
     given = {
         "configs": arguments.configs,
         "mixes": arguments.mix,
         "seeds": arguments.seeds,
         "microbatches": arguments.microbatches,
         "budget_ms": arguments.budget_ms,
-        "cores": arguments.cores,
+        "cores": cores,
         "baselines": tuple(arguments.baselines or (TORCH_ORDERS,)),
     }
     try:
@@ -108,8 +114,10 @@ def _measure(arguments: argparse.Namespace) -> Result:
     from planner_service.bench.run import Run
 
     suites, settings = _suites(arguments.suite), _settings(arguments)
-    if arguments.jobs < 1:
-        raise CommandError(f"--jobs is {arguments.jobs}, must be at least 1")
+    if arguments.time_limit is not None and arguments.time_limit <= 0:
+        raise CommandError(f"--time-limit is {arguments.time_limit:g}, must be above 0")
+    if arguments.json == STANDARD_STREAM:
+        raise CommandError("--json is -, must be a file: rows are kept beside it as they come")
     path = Path(arguments.json + PARTIAL)
     try:
         partial = Partial(path, {"suites": suites, "settings": settings.json(), "jobs": arguments.jobs})

@@ -12,7 +12,7 @@ from planner_service.bench.suites.memory import AT_OPTIMUS_PEAK, OPTIMUS
 from planner_service.bench.suites.steps import STEPS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from planner_service.bench.case import Row
     from planner_service.bench.result import Result
@@ -46,8 +46,17 @@ def baselines_table(result: Result) -> str:
         (method, *(_bold(cells[method, config][1], cells[method, config][0] == best[config]) for config in configs))
         for method in methods
     ]
-    lines.sort(key=lambda line: methods.index(line[0]))
-    return table(("makespan over ours", *configs), lines)
+    strongest = [_strongest(cells, methods, config) for config in configs]
+    return table(("makespan over ours", *configs), [*lines, ("the strongest", *strongest)])
+
+
+def _strongest(cells: Mapping[tuple[str, str], tuple[float | None, str]], methods: Sequence[str], config: str) -> str:
+    """Name and ratio of the best of all other methods that fit on all batches."""
+    fitting = {m: value for m in methods if m != OURS_WHOLE and (value := cells[m, config][0]) is not None}
+    if not fitting:
+        return NONE
+    name = min(fitting, key=lambda method: fitting[method])
+    return f"{name}: {ratio(fitting[name])}"
 
 
 def _over_ours(rows: Sequence[Row], method: str, config: str) -> tuple[float | None, str]:
@@ -120,15 +129,23 @@ def _share(value: float | None) -> str:
 
 
 def waves_table(result: Result) -> str:
-    """Time of the whole run under each method."""
+    """Time under each method, of the iterations that fit its memory."""
     rows = result.rows("waves")
-    totals = {
-        method: sum(number(row, "makespan_us") for row in pick(rows, method=method))
-        for method in distinct(rows, "method")
-    }
-    ours = totals[OURS]
-    lines = [(method, plain(total / 1e6, 1), ratio(total / ours)) for method, total in totals.items()]
-    return table(("method", "seconds", "over ours"), lines)
+    lines = []
+    for method in distinct(rows, "method"):
+        fitting, total_us, ours_us = waves_totals(result, method)
+        over = ratio(total_us / ours_us if ours_us else None)
+        lines.append((method, f"{fitting} of {len(pick(rows, method=method))}", plain(total_us / 1e6, 1), over))
+    return table(("method", "iterations that fit", "their seconds", "over ours on the same"), lines)
+
+
+def waves_totals(result: Result, method: str) -> tuple[int, int, int]:
+    """How many iterations fit under a method, and their time in microseconds under it and under ours."""
+    rows = result.rows("waves")
+    ours = {row["iteration"]: number(row, "makespan_us") for row in pick(rows, method=OURS, fits=True)}
+    theirs = {row["iteration"]: number(row, "makespan_us") for row in pick(rows, method=method, fits=True)}
+    both = ours.keys() & theirs.keys()
+    return len(theirs), sum(theirs[i] for i in both), sum(ours[i] for i in both)
 
 
 def large_table(result: Result) -> str:

@@ -107,10 +107,10 @@ def _waves(result: Result, axes: Axes) -> None:
     """Iteration times, and images behind them."""
     rows = result.rows("waves")
     for method in distinct(rows, "method"):
-        of_method = pick(rows, method=method)
+        of_method = pick(rows, method=method, fits=True)
         iterations = [number(row, "iteration") for row in of_method]
         axes.plot(iterations, [number(row, "makespan_us") / 1e6 for row in of_method], label=method)
-    of_ours = pick(rows, method=OURS)
+    of_ours = pick(rows, method=OURS, fits=True)
     images = axes.twinx()
     images.fill_between(
         [number(row, "iteration") for row in of_ours], [number(row, "images") for row in of_ours], color="0.9"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from planner_service.bench.case import GIVEN
 from planner_service.bench.ours import OURS
 from planner_service.bench.papers import AS_WRITTEN
+from planner_service.bench.report.against import waves_totals
 from planner_service.bench.report.query import by_batch, gains, median, number, pick
 from planner_service.bench.report.text import NONE, percent, table
 from planner_service.bench.suites.memory import AT_OPTIMUS_PEAK, OPTIMUS
@@ -84,12 +85,9 @@ def _paper_over(result: Result, baseline: str, configs: Sequence[str]) -> float 
 
 
 def _waves_over(result: Result, method: str) -> float | None:
-    """How much longer the whole run takes than under ours."""
-    totals = {
-        name: sum(number(row, "makespan_us") for row in pick(result.rows("waves"), method=name))
-        for name in (OURS, method)
-    }
-    return totals[method] / totals[OURS] - 1 if all(totals.values()) else None
+    """How much longer iterations take than under ours, those that fit."""
+    _, total_us, ours_us = waves_totals(result, method)
+    return total_us / ours_us - 1 if ours_us else None
 
 
 def _best_images(result: Result) -> float | None:

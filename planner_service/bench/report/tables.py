@@ -112,8 +112,8 @@ TABLES = {
     "waves": Table(
         title="Rising and falling",
         about=(
-            "VLM-S, iterations in which images become more and fewer: time of all iterations over ours, which plans "
-            "each batch on one partition. Static plans are made once, for a batch like all of the run or the first one."
+            "VLM-S, iterations in which images become more and fewer, then again. Ours plans each batch on one "
+            "partition. Static plans are made once for all: for a batch like the whole run, or for the first one."
         ),
         suites=("waves",),
         render=waves_table,

@@ -8,6 +8,7 @@ from planner_service.bench.case import Case
 from planner_service.bench.overhead import INSTANCES, THOUSAND, build_work
 from planner_service.bench.papers import AS_WRITTEN, RANDOM, paper_progress
 from planner_service.bench.suites.suite import Suite
+from planner_service.search.decoders import NEVER
 from planner_service.search.portfolio import Portfolio
 from planner_service.search.quick import quick_schedule
 from planner_service.search.stopping import Stopping
@@ -30,6 +31,9 @@ PAPER_LONG = 10
 
 START_SEEDS = 3
 """As when choices are tried: what a search starts from in the planner."""
+
+WORTH_A_ROW = 0.0005
+"""Share of the makespan by which a step must shorten it."""
 
 SIZES = {"1,000 tasks": THOUSAND, "2,500 tasks": INSTANCES["64"]}
 
@@ -75,12 +79,16 @@ def _ours(request: pb.PlanRequest, budget_ms: int, settings: Settings, seed: int
 
 
 def _rows(case: Case, method: str, budget_ms: int, steps: Iterable[tuple[int, int]]) -> list[Row]:
-    """Row for each millisecond in which something better was found: the best of it."""
+    """Row for each step that is worth one, and for the last."""
     best: dict[int, int] = {}
-    reached: int | None = None
+    shown = reached = NEVER
+    last_ms = 0
     for elapsed_ms, makespan_us in steps:
-        if reached is None or makespan_us < reached:
-            best[elapsed_ms] = reached = makespan_us
+        if makespan_us < reached:
+            reached, last_ms = makespan_us, elapsed_ms
+        if reached < (1 - WORTH_A_ROW) * shown:
+            best[elapsed_ms] = shown = reached
+    best[last_ms] = reached
     return [
         case.row(size=case.variant, method=method, budget_ms=budget_ms, elapsed_ms=elapsed, makespan_us=makespan)
         for elapsed, makespan in best.items()

@@ -6,16 +6,13 @@ for the first one, which is nearly text; their partition and order stay.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from dip.planner.v1 import planner_pb2 as pb
 
-from planner_service.bench.case import GIVEN, Case
-from planner_service.bench.judge import plan_row
+from planner_service.bench.case import Case
 from planner_service.bench.ours import OURS, our_row, plan_seconds
-from planner_service.bench.peers import load_peers
-from planner_service.bench.spent import spend
+from planner_service.bench.peers import load_peers, peer_row
 from planner_service.bench.suites.suite import Suite
 from planner_service.check.workload import workload_request
 from planner_service.planning import make_partition
@@ -63,8 +60,7 @@ def measure(case: Case, settings: Settings) -> list[Row]:
         kept = pb.PlanRequest(job=request.job, batch=request.batch, partition=partition)
         of_iteration = [our_row(case, kept, settings, method=OURS)[0]]
         for name, baseline, known in static:
-            plan, spent = spend(partial(baseline.plan, request, known))
-            of_iteration.append(plan_row(case, baseline.asked(request), plan, spent, method=name, memory=GIVEN))
+            of_iteration.append({**peer_row(case, request, baseline, known=known), "method": name})
         images = images_of(request.batch)
         rows += [{**row, "iteration": iteration, "images": images} for row in of_iteration]
     return rows

@@ -21,6 +21,12 @@ def test_each_row_is_one_line() -> None:
     assert '  {"what": "a figure", "measured": null}' in lines
 
 
+def test_what_is_the_same_in_all_rows_is_told_once() -> None:
+    text = small_result().text()
+    assert text.count("microbatches") == 2  # in the settings and here
+    assert '"mix": "web", "microbatches": 16' in text
+
+
 def test_results_are_put_together_and_the_later_one_counts() -> None:
     first = Result(suites={"paper": suite([row("vlm-s", 0, "ours", 5)]), "sizes": suite([])})
     later = Result(suites={"paper": suite([row("vlm-s", 0, "ours", 4)])})
@@ -42,8 +48,8 @@ def test_faults_say_whose_they_are() -> None:
         ({"format": 2, "suites": {}}, "format is 2, must be 1"),
         ({"format": 1}, "suites are not as dip bench writes them"),
         ({"format": 1, "suites": []}, "suites are not as dip bench writes them"),
-        ({"format": 1, "suites": {"paper": {"columns": ["config"], "rows": [["a"]]}}}, "suites are not as"),
-        ({"format": 1, "suites": {"paper": {"columns": ["config"], "rows": [["a", "b"]]}}}, "is longer"),
+        ({"format": 1, "suites": {"paper": {"same": {}, "columns": ["config"], "rows": [["a"]]}}}, "suites are not as"),
+        ({"format": 1, "suites": {"paper": {"same": {}, "columns": ["config"], "rows": [["a", "b"]]}}}, "is longer"),
     ],
 )
 def test_other_files_are_refused(value: dict[str, object], says: str) -> None:

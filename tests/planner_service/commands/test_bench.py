@@ -33,7 +33,8 @@ def stored(tmp_path: Path) -> Path:
         (("--configs", "vlm-s,vlm-xxl"), "configs names 'vlm-xxl', must be of vlm-s, "),
         (("--mix", "radio"), "mixes names 'radio', must be of web, "),
         (("--seeds", "0,-4"), "seeds is -4, must be at least 0"),
-        (("--seeds", "few"), "--seeds: invalid"),
+        (("--seeds", "few"), "argument --seeds: 'few' is no list of whole numbers by commas"),
+        (("--time-limit", "-3"), "--time-limit is -3, must be above 0"),
         (("--microbatches", "0"), "microbatches is 0, must be at least 1"),
         (("--budget-ms", "0"), "budget_ms is 0, must be at least 1"),
         (("--cores", "0"), "cores is 0, must be at least 1"),
@@ -55,6 +56,10 @@ def test_a_place_that_cannot_be_written_is_named_before_anything_is_measured(dip
     ran = dip("bench", "--json", "/does/not/exist/out.json")
     assert ran.code == 2
     assert "cannot write /does/not/exist/out.json.partial: No such file" in ran.err
+
+
+def test_standard_output_cannot_be_gone_on_with(dip: Callable[..., Any]) -> None:
+    assert "--json is -, must be a file" in dip("bench", "--json", "-").err
 
 
 def test_a_run_is_measured_stored_and_summed_up(dip: Callable[..., Any], tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from bench_results import row, small_result, suite
+from bench_results import misfit, row, small_result, suite
 
 from planner_service.bench.report.tables import TABLES
 from planner_service.bench.result import Result
@@ -24,6 +24,7 @@ def test_baselines_are_ratios_to_ours_and_say_where_they_do_not_fit() -> None:
     assert "| megatron-interleaved | **2.00** | 3.00 (2 of 3) |" in lines
     assert "| paper-tuned | - | **1.16** |" in lines or "| paper-tuned | - | **1.15** |" in lines
     assert "| torch-dual-pipe-v | - | 1.50 |" in lines
+    assert lines[-1].startswith("| the strongest | megatron-interleaved: 2.00 | paper-tuned: 1.1")
 
 
 def test_ours_are_told_apart_by_memory_and_backward() -> None:
@@ -62,7 +63,16 @@ def test_waves_are_whole_runs() -> None:
         for method, us in (("ours", ours), ("megatron-interleaved", other))
     ]
     lines = _lines("waves", Result(suites={"waves": suite(rows)}))
-    assert lines[2:] == ["| ours | 2.0 | 1.00 |", "| megatron-interleaved | 4.0 | 2.00 |"]
+    assert lines[2:] == [
+        "| ours | 2 of 2 | 2.0 | 1.00 |",
+        "| megatron-interleaved | 2 of 2 | 4.0 | 2.00 |",
+    ]
+
+
+def test_iterations_that_do_not_fit_are_compared_with_nothing() -> None:
+    rows = [row("vlm-s", 0, "ours", us, iteration=i) for i, us in enumerate((1_000_000, 5_000_000))]
+    rows += [row("vlm-s", 0, "static", 2_000_000, iteration=0), {**misfit("vlm-s", 0, "static"), "iteration": 1}]
+    assert _lines("waves", Result(suites={"waves": suite(rows)}))[3] == "| static | 1 of 2 | 2.0 | 2.00 |"
 
 
 def test_engines_are_means_over_all_batches() -> None:
