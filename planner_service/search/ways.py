@@ -69,7 +69,7 @@ class CandidateWays:
         module = self._work.job.modules[kind.chunk.module]
         found = [Mixture(way=(), cost=ZERO)]
         for run, count in module.runs_of(kind.chunk.first_layer, kind.chunk.num_layers):
-            mixed = thinned(undominated(_mixtures(run, count, kind)), MOST_MIXTURES)
+            mixed = thinned(undominated(_mixtures(run, count, kind, frozen=module.frozen)), MOST_MIXTURES)
             found = thinned(undominated(a.followed_by(b) for a, b in product(found, mixed)), MOST_MIXTURES)
         ways = [_normal(mixture.way) for mixture in thinned(found, MOST_WAYS)]
         return tuple(dict.fromkeys(ways))
@@ -101,10 +101,12 @@ def thinned(mixtures: Sequence[Mixture], most: int) -> list[Mixture]:
     return [mixtures[0], *(mixture for mixture in mixtures[1:] if id(mixture) in chosen)]
 
 
-def _mixtures(run: LayerRun, count: int, kind: Kind) -> Iterator[Mixture]:
+def _mixtures(run: LayerRun, count: int, kind: Kind, *, frozen: bool) -> Iterator[Mixture]:
     """Ways to run ``count`` equal layers, all of one strategy and of two and more strategies at even steps."""
     names = [name for name in run.table.strategies if name != STORE] + [STORE]
     costs = [run.table.at(name, kind.units, kind.squares) for name in names]
+    if frozen:  # no gradients of weights
+        costs = [cost._replace(backward_weight_us=0.0) for cost in costs]
     step = 1
     while _num_compositions(-(-count // step), len(names)) > 4 * MOST_MIXTURES:
         step += 1
