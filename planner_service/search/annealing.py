@@ -1,7 +1,8 @@
 """Simulated annealing over what the decoder is fed, compiled.
 
 The state is a priority for each forward and backward, the start times of the schedule that they decode to; the order
-in which memory is promised; and how thrifty each cell is with memory. A move shifts a whole group, the cells of one
+in which memory is promised; how thrifty each cell is with
+memory, and how much weight halves may hold. A move shifts a whole group, the cells of one
 sub-microbatch, of one chunk, or a few single tasks in time, or makes some cells thriftier or less so; the decoder makes
 a schedule of it, and gives up as soon as that cannot be accepted. Groups and sub-microbatches move first, single tasks
 later, as measured to work best.
@@ -105,10 +106,13 @@ def anneal(graph: TaskGraph, walk: Walk, moves: Moves, seed: int) -> Walk:
 @kernel
 def _moved(graph: TaskGraph, guide: Guide, moves: Moves, makespan_us: int) -> Guide:
     """Return a neighbour of what a decoder was fed."""
-    priority, thrift, position = guide.priority.copy(), guide.thrift, guide.position
+    priority, thrift, position, hoard = guide.priority.copy(), guide.thrift, guide.position, guide.hoard
     if np.random.random() < moves.thrifty:
-        if np.random.random() < 0.3:
+        which = np.random.random()
+        if which < 0.3:
             position = _swapped(position)
+        elif which < 0.4:
+            hoard = max(0.0, hoard + np.random.normal() * 0.1)
         else:
             thrift = _shifted_thrift(graph, thrift, moves)
     else:
@@ -118,7 +122,7 @@ def _moved(graph: TaskGraph, guide: Guide, moves: Moves, makespan_us: int) -> Gu
         else:
             for _ in range(np.random.randint(1, 6)):
                 priority[np.random.randint(0, len(priority))] += np.random.normal() * reach * 0.5
-    return Guide(priority, position, guide.rule, guide.reserve, thrift)
+    return Guide(priority, position, guide.rule, guide.reserve, thrift, hoard)
 
 
 @kernel

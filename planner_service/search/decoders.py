@@ -4,7 +4,7 @@ The rank that can start something first goes next (as in the paper's interleavin
 takes the task of the lowest priority value, or forwards and backwards in turn. What memory allows is kept by
 :mod:`planner_service.search.admission`. A forward whose layers cannot all store without taking room that is promised
 or held in reserve runs lean; a backward is split wherever the job allows it and the memory held between its halves is
-there. Weight halves, which nothing waits for, run when nothing else can start.
+there. Weight halves, which nothing waits for, run when nothing else can start, or when they hold too much.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from planner_service.compiling import bare_kernel, inlined, kernel
 from planner_service.search.admission import (
     LEAN,
     REFUSED,
@@ -24,7 +25,6 @@ from planner_service.search.admission import (
     may_grow,
     new_memory,
 )
-from planner_service.compiling import bare_kernel, inlined, kernel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -54,6 +54,8 @@ class Guide(NamedTuple):
         groups can be in flight.
     thrift
         [n] What each cell adds to its reserve.
+    hoard
+        Share of a rank's room that cells whose weight half waits may hold; above it, weight halves go first.
     """
 
     priority: NDArray[np.float64]
@@ -61,6 +63,7 @@ class Guide(NamedTuple):
     rule: int
     reserve: float
     thrift: NDArray[np.float64]
+    hoard: float
 
 
 class Decoded(NamedTuple):
@@ -97,6 +100,8 @@ class _State(NamedTuple):
         Cells of each rank whose weight half waits: ``weights[first_weight[r] : last_weight[r]]``.
     free, soonest
         [ranks] End of the last task, and when the next can start.
+    hoarded
+        [ranks] Bytes of cells whose weight half waits.
     left
         [ranks] Work that a rank has still to do, if all layers store.
     last
@@ -117,6 +122,7 @@ class _State(NamedTuple):
     last_weight: Ints
     free: Ints
     soonest: Ints
+    hoarded: Ints
     left: Ints
     last: Ints
     memory: Memory
@@ -200,6 +206,7 @@ def _new_state(graph: TaskGraph, guide: Guide) -> _State:
         first[0].copy(),
         np.zeros(ranks, dtype=np.int64),
         np.full(ranks, NEVER, dtype=np.int64),
+        np.zeros(ranks, dtype=np.int64),
         left,
         np.ones(ranks, dtype=np.int64),
         new_memory(graph, guide.position),
@@ -220,21 +227,29 @@ def _enqueue(guide: Guide, state: _State, q: int, r: int, task: int) -> None:
 
 
 @inlined
+def _way(graph: TaskGraph, guide: Guide, state: _State, cell: int) -> int:
+    """What memory allows a forward."""
+    return forward_way(graph, guide.position, state.memory, cell, guide.reserve + guide.thrift[cell])
+
+
+@inlined
 def _next(graph: TaskGraph, guide: Guide, state: _State, q: int, r: int, now: int) -> int:
     """Place of the first task in a queue that can start by ``now``; -1 if there is none."""
     for i in range(state.first[q, r] + state.queued[q, r] - 1, state.first[q, r] - 1, -1):
         task = state.queue[i]
         if state.ready[task] > now:
             continue
-        if q == 1 or forward_way(graph, guide.position, state.memory, task, guide.reserve + guide.thrift[task]) != REFUSED:
+        if q == 1 or _way(graph, guide, state, task) != REFUSED:
             return i
     return -1
 
 
 @inlined
 def _pick(graph: TaskGraph, guide: Guide, state: _State, r: int) -> int:
-    """Take the task that a rank starts next out of its queue; -1: nothing but a weight half can start by then."""
+    """Take the task that a rank starts next out of its queue; -1: a weight half is next."""
     now = state.soonest[r]
+    if state.memory.held[r] >= 0 and state.hoarded[r] > guide.hoard * graph.room[r]:
+        return -1
     q = 1 - state.last[r] if guide.rule == ALTERNATE else 0
     place = _next(graph, guide, state, q, r, now)
     if place < 0 or guide.rule == UNIFIED:
@@ -267,7 +282,7 @@ def _run(graph: TaskGraph, guide: Guide, state: _State, r: int, task: int) -> in
 @inlined
 def _run_forward(graph: TaskGraph, guide: Guide, state: _State, cell: int, begin: int) -> int:
     n = graph.rank.shape[0]
-    way = forward_way(graph, guide.position, state.memory, cell, guide.reserve + guide.thrift[cell])
+    way = _way(graph, guide, state, cell)
     state.lean[cell] = way == LEAN
     end = begin + (graph.lean_duration[cell] if state.lean[cell] else graph.duration[cell])
     if graph.has_backward[cell]:
@@ -289,6 +304,7 @@ def _run_backward(graph: TaskGraph, guide: Guide, state: _State, cell: int, begi
         change(graph, guide.position, state.memory, cell, more)
         state.weights[state.last_weight[r]] = cell
         state.last_weight[r] += 1
+        state.hoarded[r] += kept + more
         end = begin + duration[n + cell]
     else:
         finish(graph, guide.position, state.memory, cell, kept)
@@ -308,7 +324,9 @@ def _run_weight(graph: TaskGraph, guide: Guide, state: _State, r: int) -> int:
     state.start[2 * n + cell] = state.free[r]
     state.left[r] -= graph.duration[2 * n + cell]
     lean = state.lean[cell]
-    finish(graph, guide.position, state.memory, cell, graph.lean_between[cell] if lean else graph.between[cell])
+    size = graph.lean_between[cell] if lean else graph.between[cell]
+    state.hoarded[r] -= size
+    finish(graph, guide.position, state.memory, cell, size)
     return int(state.free[r] + (graph.lean_duration if lean else graph.duration)[2 * n + cell])
 
 
@@ -324,9 +342,7 @@ def _arrive(graph: TaskGraph, guide: Guide, state: _State, task: int, when: int)
     r = graph.rank[cell]
     _enqueue(guide, state, q, r, task)
     start = max(state.free[r], state.ready[task])
-    if start < state.soonest[r] and (
-        q == 1 or forward_way(graph, guide.position, state.memory, cell, guide.reserve + guide.thrift[cell]) != REFUSED
-    ):
+    if start < state.soonest[r] and (q == 1 or _way(graph, guide, state, cell) != REFUSED):
         state.soonest[r] = start
 
 
@@ -343,7 +359,7 @@ def _soonest(graph: TaskGraph, guide: Guide, state: _State, r: int) -> int:
             when = max(free, int(state.ready[task]))
             if when >= soonest:
                 continue
-            if q == 1 or forward_way(graph, guide.position, state.memory, task, guide.reserve + guide.thrift[task]) != REFUSED:
+            if q == 1 or _way(graph, guide, state, task) != REFUSED:
                 soonest = when
                 if when == free:
                     return free

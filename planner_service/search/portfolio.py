@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +21,7 @@ from planner_service.search.bounds import improved_bound_us, lower_bound_us
 from planner_service.search.decoders import UNIFIED, Guide, decode
 from planner_service.search.exact import WindowModel
 from planner_service.search.justify import can_mirror, justify
-from planner_service.search.quick import RESERVES, is_limited
+from planner_service.search.quick import HOARDS, RESERVES, is_limited
 from planner_service.search.schedule import Schedule
 from planner_service.search.seeds import seed_guides
 from planner_service.search.walks import MOST_WALKS, Walks
@@ -166,22 +167,31 @@ class Portfolio:
             decoded = decode(graph, guide)
             self._offer(decoded, "priorities of the last batch", guide)
             found.setdefault(decoded.makespan_us, (decoded, guide))
-        known = self.best.guide.reserve
-        near = sorted(RESERVES, key=lambda reserve: abs(reserve - known))[:3] if is_limited(graph) else [0.0]
-        for reserve in near:
-            for name, guide in seed_guides(graph, reserve):
-                if self._done(SEEDS_UNTIL):
-                    break
-                decoded = decode(graph, guide)
-                self.stopping.count(1)
-                self._offer(decoded, f"list: {name}", guide)
-                found.setdefault(decoded.makespan_us, (decoded, guide))
+        for name, guide in self._seed_guides():
+            if self._done(SEEDS_UNTIL):
+                break
+            decoded = decode(graph, guide)
+            self.stopping.count(1)
+            self._offer(decoded, f"list: {name}", guide)
+            found.setdefault(decoded.makespan_us, (decoded, guide))
         starts = [found[makespan] for makespan in sorted(found)]
         for i, (decoded, guide) in enumerate(starts[: 2 * MOST_WALKS]):
             if self._done(JUSTIFIED_UNTIL):
                 break
             starts[i] = self._justified(decoded, guide, rounds=4), guide
         return sorted(starts, key=lambda pair: pair[0].makespan_us)
+
+    def _seed_guides(self) -> Iterator[tuple[str, Guide]]:
+        """All seeds, with the reserves and hoards that lie nearest to those of the best schedule so far."""
+        graph, best = self.best.graph, self.best.guide
+        if not is_limited(graph):
+            yield from seed_guides(graph)
+            return
+        reserves = sorted(RESERVES, key=lambda reserve: abs(reserve - best.reserve))[:2]
+        splits = graph.duration[2 * graph.num_cells :].any()
+        hoards = sorted(HOARDS, key=lambda hoard: abs(hoard - best.hoard))[:2] if splits else [1.0]
+        for reserve, hoard in product(reserves, hoards):
+            yield from seed_guides(graph, reserve, hoard)
 
     def _justified(self, found: Decoded, guide: Guide, *, rounds: int) -> Decoded:
         """Forward-backward improvement, where the problem has a mirror."""
@@ -226,7 +236,7 @@ class Portfolio:
             until = began + (REORDERED_UNTIL - began) * (turn + 1) / TURNS
             graph = schedule.graph
             priority = schedule.start[: 2 * graph.num_cells].astype(np.float64)
-            guide = Guide(priority, self.best.guide.position, UNIFIED, 0.0, np.zeros(graph.num_cells))
+            guide = Guide(priority, self.best.guide.position, UNIFIED, 0.0, np.zeros(graph.num_cells), 1.0)
             walks = self._walks(graph, [(decode(graph, guide), guide)], cores, limited=False)
             while walks and not self._done(until, schedule.makespan_us):
                 self.stopping.count(walks.round((self.stopping.progress() - began) / (REORDERED_UNTIL - began)))

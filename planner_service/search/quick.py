@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import islice
-from typing import TYPE_CHECKING
+from itertools import islice, product
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from planner_service.domain.graph import task_graph
-from planner_service.search.decoders import NEVER, decode
+from planner_service.search.decoders import NEVER, UNIFIED, decode
 from planner_service.search.justify import can_mirror, justify
 from planner_service.search.seeds import seed_guides
 
@@ -21,11 +21,15 @@ if TYPE_CHECKING:
     from planner_service.domain.graph import Ints, TaskGraph
     from planner_service.search.decoders import Decoded, Guide
 
-JUSTIFIED, ROUNDS = 1, 3
-"""How many seeds are improved forwards and backwards, and how often."""
+ROUNDS = 3
+"""How often the best seed is improved forwards and backwards."""
 
 RESERVES = (0.0, 0.2, 0.5, 0.8)
 """Shares of a rank's room that are worth a try as reserve, where memory is limited."""
+
+
+HOARDS = (0.05, 0.15, 1.0)
+"""Shares of a rank's room that cells whose weight half waits may hold, where memory is limited."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,6 +65,8 @@ class Candidate:
 def quick_schedule(work: Work, *, seeds: int, reserves: Sequence[float] = RESERVES) -> tuple[Candidate, int]:
     """Best of a few seeds, with a few reserves where memory is limited.
 
+    Where the job allows split backwards, the best order of whole ones, improved forwards and backwards, is a seed too.
+
     Parameters
     ----------
     work
@@ -75,23 +81,60 @@ def quick_schedule(work: Work, *, seeds: int, reserves: Sequence[float] = RESERV
     Candidate, int
         The best schedule, and how many were tried.
     """
-    best: Candidate | None = None
-    tried = 0
-    for split in (False, True) if work.job.split_backward else (False,):
-        graph = task_graph(work, split=split)
-        for reserve in reserves if is_limited(graph) else (0.0,):
-            decoded = [
-                (decode(graph, guide), guide, name) for name, guide in islice(seed_guides(graph, reserve), seeds)
-            ]
-            tried += seeds
-            for found, guide, name in sorted(decoded, key=lambda made: made[0].makespan_us)[:JUSTIFIED]:
-                better = justify(graph, found, guide, rounds=ROUNDS) if can_mirror(graph) else found
-                tried += 2 * ROUNDS
-                if best is None or better.makespan_us < best.makespan_us:
-                    best = Candidate(work=work, graph=graph, guide=guide, decoded=better, engine=f"list: {name}")
-    if best is None or best.makespan_us >= NEVER:
+    whole = task_graph(work)
+    best, tried = _best_of_seeds(whole, seeds, reserves, hoards=(1.0,))
+    improved, more = _improved(whole, best)
+    tried += more
+    if not work.job.split_backward:
+        return _candidate(work, whole, min(best, improved, key=_makespan)), tried
+    graph = task_graph(work, split=True)
+    hoards = HOARDS if is_limited(graph) else (1.0,)
+    split, more = _best_of_seeds(graph, seeds, reserves, hoards)
+    tried += more
+    priority = improved.decoded.start[: 2 * graph.num_cells].astype(np.float64)
+    for hoard in hoards:
+        guide = improved.guide._replace(priority=priority, rule=UNIFIED, hoard=hoard)
+        tried += 1
+        split = min(split, Seed(decode(graph, guide), guide, f"{improved.name}, split"), key=_makespan)
+    return _candidate(work, graph, split), tried
+
+
+class Seed(NamedTuple):
+    """A schedule, what it was made from, and the name of that."""
+
+    decoded: Decoded
+    guide: Guide
+    name: str
+
+
+def _makespan(seed: Seed) -> int:
+    return seed.decoded.makespan_us
+
+
+def _best_of_seeds(
+    graph: TaskGraph, seeds: int, reserves: Sequence[float], hoards: Sequence[float]
+) -> tuple[Seed, int]:
+    """Best of all combinations of the first seeds, and how many there are."""
+    pairs = product(reserves if is_limited(graph) else (0.0,), hoards)
+    tried = [
+        Seed(decode(graph, guide), guide, name)
+        for reserve, hoard in pairs
+        for name, guide in islice(seed_guides(graph, reserve, hoard), seeds)
+    ]
+    return min(tried, key=_makespan), len(tried)
+
+
+def _improved(graph: TaskGraph, seed: Seed) -> tuple[Seed, int]:
+    """The seed improved forwards and backwards, where that can be done, and how many schedules that took."""
+    if not can_mirror(graph):
+        return seed, 0
+    return seed._replace(decoded=justify(graph, seed.decoded, seed.guide, rounds=ROUNDS)), 2 * ROUNDS
+
+
+def _candidate(work: Work, graph: TaskGraph, seed: Seed) -> Candidate:
+    if seed.decoded.makespan_us >= NEVER:
         raise RuntimeError("the decoder got stuck although every group fits alone")
-    return best, tried
+    return Candidate(work=work, graph=graph, guide=seed.guide, decoded=seed.decoded, engine=f"list: {seed.name}")
 
 
 def is_limited(graph: TaskGraph) -> bool:

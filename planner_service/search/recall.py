@@ -35,14 +35,15 @@ class Recalled:
         backward.
     order
         [groups] By rank of load: place in the order in which memory is promised.
-    reserve
-        Of the decoder.
+    reserve, hoard
+        As in the guide.
     """
 
     groups: int
     start: dict[tuple[int, int, int, int], tuple[float, float]]
     order: NDArray[np.float64]
     reserve: float
+    hoard: float
 
     @classmethod
     def of(cls, found: Candidate) -> Recalled:
@@ -58,6 +59,7 @@ class Recalled:
             start={key: (float(share[c]), float(share[n + c])) for c, key in enumerate(keys)},
             order=order,
             reserve=found.guide.reserve,
+            hoard=found.guide.hoard,
         )
 
     def guide(self, work: Work, graph: TaskGraph) -> Guide | None:
@@ -80,7 +82,7 @@ class Recalled:
         wanted = self.order[np.round(ranks * scale).astype(np.int64)]
         position = np.empty(groups, dtype=np.int64)
         position[np.argsort(wanted, kind="stable")] = np.arange(groups)
-        return Guide(priority, position, UNIFIED, self.reserve, np.zeros(graph.num_cells))
+        return Guide(priority, position, UNIFIED, self.reserve, np.zeros(graph.num_cells), self.hoard)
 
 
 def _ranks_by_load(graph: TaskGraph) -> NDArray[np.int64]:

@@ -57,16 +57,17 @@ FAVOURITES = (
 """Patterns that won most often when measured on the paper's set-ups, with and without memory limits."""
 
 
-def seed_guides(graph: TaskGraph, reserve: float = 0.0) -> Iterator[tuple[str, Guide]]:
+def seed_guides(graph: TaskGraph, reserve: float = 0.0, hoard: float = 1.0) -> Iterator[tuple[str, Guide]]:
     """Guides worth a try, the most promising first, each with its name: by longest tail, then by all patterns."""
     natural, even = np.arange(len(graph.need)), np.zeros(graph.num_cells)
     longest = -np.concatenate(tails(graph))
-    yield "longest tail, turns first", Guide(longest, natural, ALTERNATE, reserve, even)
+    yield "longest tail, turns first", Guide(longest, natural, ALTERNATE, reserve, even, hoard)
     depth = depths(graph)
     orders = group_orders(graph)
     for pattern in dict.fromkeys((*FAVOURITES, *_all_patterns(orders))):
-        yield str(pattern), _guide(graph, pattern, orders[pattern.order], depth, reserve)
-    yield "longest tail", Guide(longest, natural, UNIFIED, reserve, even)
+        guide = _guide(graph, pattern, orders[pattern.order], depth)
+        yield str(pattern), guide._replace(reserve=reserve, hoard=hoard)
+    yield "longest tail", Guide(longest, natural, UNIFIED, reserve, even, hoard)
 
 
 def _all_patterns(orders: Iterable[str]) -> Iterator[Pattern]:
@@ -74,7 +75,7 @@ def _all_patterns(orders: Iterable[str]) -> Iterator[Pattern]:
         yield Pattern(order=order, width=width, by_depth=by_depth, first=first)
 
 
-def _guide(graph: TaskGraph, pattern: Pattern, order: Ints, depth: NDArray[np.float64], reserve: float) -> Guide:
+def _guide(graph: TaskGraph, pattern: Pattern, order: Ints, depth: NDArray[np.float64]) -> Guide:
     position = np.empty_like(order)
     position[order] = np.arange(len(order))
     place = position[graph.group].astype(np.float64)
@@ -84,7 +85,7 @@ def _guide(graph: TaskGraph, pattern: Pattern, order: Ints, depth: NDArray[np.fl
     forward = wave + level + place
     backward = wave + level.max(initial=0.0) - level + place + late
     rule = ALTERNATE if pattern.first == "turns" else UNIFIED
-    return Guide(np.concatenate([forward, backward]), position, rule, reserve, np.zeros(graph.num_cells))
+    return Guide(np.concatenate([forward, backward]), position, rule, 0.0, np.zeros(graph.num_cells), 1.0)
 
 
 def group_orders(graph: TaskGraph) -> dict[str, Ints]:

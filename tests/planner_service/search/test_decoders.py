@@ -96,7 +96,7 @@ def test_the_lowest_priority_value_goes_first() -> None:
     graph = Instance.of(asked).graph()
     n = graph.num_cells
     values = np.array([3.0, 1.0, 0.0, 2.0, -1.0, -1.0, 9.0, 10.0])
-    start = decode(graph, Guide(values, np.arange(n), UNIFIED, 0.0, np.zeros(n))).start
+    start = decode(graph, Guide(values, np.arange(n), UNIFIED, 0.0, np.zeros(n), 1.0)).start
     # Cell 2 first; its backward is the least urgent. Backwards of 1 and 0 go as soon as they can.
     assert np.argsort(start[: 2 * n]).tolist() == [2, 1, 5, 3, 0, 4, 6, 7]
 
@@ -106,5 +106,5 @@ def test_in_turns_a_backward_follows_a_forward_where_both_can_start() -> None:
     asked.partition.CopyFrom(default_partition(asked.job))
     graph = Instance.of(asked).graph()
     n = graph.num_cells
-    start = decode(graph, Guide(np.arange(2.0 * n), np.arange(n), ALTERNATE, 0.0, np.zeros(n))).start
+    start = decode(graph, Guide(np.arange(2.0 * n), np.arange(n), ALTERNATE, 0.0, np.zeros(n), 1.0)).start
     assert np.argsort(start[: 2 * n]).tolist() == [0, 4, 1, 5, 2, 6, 3, 7]
