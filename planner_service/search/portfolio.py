@@ -21,6 +21,7 @@ from planner_service.search.bounds import improved_bound_us, lower_bound_us
 from planner_service.search.decoders import UNIFIED, Guide, decode
 from planner_service.search.exact import WindowModel
 from planner_service.search.justify import can_mirror, justify
+from planner_service.search.merging import merged
 from planner_service.search.quick import HOARDS, RESERVES, is_limited
 from planner_service.search.schedule import Schedule
 from planner_service.search.seeds import seed_guides
@@ -137,7 +138,7 @@ class Portfolio:
         if self.cp_sat:
             schedule = self._prove(schedule) if small else self._windows(schedule)
         self._tighten(schedule.makespan_us)
-        yield schedule
+        yield merged(schedule)
 
     def _done(self, share: float, makespan_us: int | None = None) -> bool:
         """Whether the share of the budget is used, or a makespan, by default the best one, proven."""
