@@ -16,6 +16,7 @@ from dip.validation import validate_batch, validate_job_spec, validate_plan_requ
 from planner_service.partition.choose import Chooser
 from planner_service.search.orders import orders_of
 from planner_service.search.portfolio import Portfolio
+from planner_service.search.schedule import Schedule
 from planner_service.search.stopping import Stopping
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from planner_service.partition.report import ChoiceReport
     from planner_service.partition.trials import Chosen
     from planner_service.reuse import Reuse
-    from planner_service.search.schedule import Schedule
 
 DEFAULT_BUDGET_MS = 2000
 """Search time where neither the caller nor the job sets one."""
@@ -154,21 +154,20 @@ def make_plan(
     effort = Effort(budget_ms=budget_ms, partition_budget_ms=partition_budget_ms, seed=seed, cores=cores, cp_sat=cp_sat)
     if reuse is not None and (known := reuse.plan(request, effort)) is not None:
         return known
-    options = request.job.options
-    chosen = _choose(request, effort, on_choice)
-    portfolio = Portfolio(
-        best=chosen.candidate,
-        stopping=Stopping(seconds=effort.milliseconds(options) / 1000, max_evaluations=options.max_evaluations),
-        seed=options.seed if effort.seed is None else effort.seed,
-        cores=effort.cores,
-        cp_sat=effort.cp_sat,
-        recalled=reuse.schedule(request.job, chosen.partition) if reuse is not None else None,
-    )
-    handed_out_us: int | None = None
+    handed_out: list[int] = []
+
+    def hand_out(partition: pb.Partition, portfolio: Portfolio, schedule: Schedule) -> None:
+        if on_plan is not None and (not handed_out or schedule.makespan_us < handed_out[-1]):
+            on_plan(_lowered(request, partition, portfolio, schedule))
+            handed_out.append(schedule.makespan_us)
+
+    def first(chosen: Chosen) -> None:
+        hand_out(chosen.partition, _portfolio(request, effort, chosen, reuse), Schedule.of(chosen.candidate))
+
+    chosen = _choose(request, effort, first if on_plan is not None else None, on_choice)
+    portfolio = _portfolio(request, effort, chosen, reuse)
     for schedule in portfolio.stages():
-        if on_plan and (handed_out_us is None or schedule.makespan_us < handed_out_us):
-            on_plan(_lowered(request, chosen.partition, portfolio, schedule))
-            handed_out_us = schedule.makespan_us
+        hand_out(chosen.partition, portfolio, schedule)
     plan = _lowered(request, chosen.partition, portfolio, schedule)
     if schedule.work.num_cells <= SMALL_CELLS:
         plan = _no_worse_than_fallback(request, plan)
@@ -195,7 +194,24 @@ def _no_worse_than_fallback(request: pb.PlanRequest, plan: pb.Plan) -> pb.Plan:
     return fixed
 
 
-def _choose(request: pb.PlanRequest, effort: Effort, on_choice: Callable[[ChoiceReport], None] | None) -> Chosen:
+def _portfolio(request: pb.PlanRequest, effort: Effort, chosen: Chosen, reuse: Reuse | None) -> Portfolio:
+    options = request.job.options
+    return Portfolio(
+        best=chosen.candidate,
+        stopping=Stopping(seconds=effort.milliseconds(options) / 1000, max_evaluations=options.max_evaluations),
+        seed=options.seed if effort.seed is None else effort.seed,
+        cores=effort.cores,
+        cp_sat=effort.cp_sat,
+        recalled=reuse.schedule(request.job, chosen.partition) if reuse is not None else None,
+    )
+
+
+def _choose(
+    request: pb.PlanRequest,
+    effort: Effort,
+    on_first: Callable[[Chosen], None] | None,
+    on_choice: Callable[[ChoiceReport], None] | None,
+) -> Chosen:
     """Partition and sizes; the batch itself speaks for them."""
     kept = request.partition if request.partition.chunks else None
     options = request.job.options
@@ -204,7 +220,7 @@ def _choose(request: pb.PlanRequest, effort: Effort, on_choice: Callable[[Choice
         shared = min(PARTITION_SHARE * effort.milliseconds(options), PARTITION_BUDGET_MS)
         milliseconds = effort.partition_budget_ms or shared
     stopping = Stopping(seconds=milliseconds / 1000, max_evaluations=options.max_evaluations)
-    chooser = Chooser(Job.from_spec(request.job), request.batch, stopping, kept)
+    chooser = Chooser(Job.from_spec(request.job), request.batch, stopping, kept, on_first=on_first)
     chosen = chooser.choose()
     if on_choice is not None:
         on_choice(chooser.report)

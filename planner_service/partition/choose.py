@@ -69,6 +69,8 @@ class Chooser:
         Further representative batches: makespans add up.
     on_progress
         Told after each try how many there were, and the best makespan so far; None where nothing fitted.
+    on_first
+        Given the first choice that fits, as soon as it is scheduled.
     """
 
     def __init__(
@@ -80,8 +82,9 @@ class Chooser:
         *,
         more: Sequence[pb.Batch] = (),
         on_progress: Callable[[int, int | None], None] | None = None,
+        on_first: Callable[[Chosen], None] | None = None,
     ) -> None:
-        self.stopping, self._on_progress = stopping, on_progress
+        self.stopping, self._on_progress, self._on_first = stopping, on_progress, on_first
         self._job, self._kept = job, partition is not None
         self.trials = Trials(job, [batch, *more], stopping, partition)
         self.estimator = Estimator(job, self.trials.sizes, forward_only=batch.forward_only)
@@ -162,6 +165,8 @@ class Chooser:
         outcome, found = self.trials.schedule(choice, seeds=SEEDS, reserve=reserve)
         self._tried[choice] = Tried(choice=choice, outcome=outcome, score=_score(outcome))
         if found:
+            if self._on_first and not self._leaders:
+                self._on_first(found)
             self._leaders.append(Leader(choice=choice, chosen=found))
             self._leaders = sorted(self._leaders, key=_place)[:LEADERS]
         if self._on_progress:

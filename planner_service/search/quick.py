@@ -116,11 +116,9 @@ def _best_of_seeds(
 ) -> tuple[Seed, int]:
     """Best of all combinations of the first seeds, and how many there are."""
     pairs = product(reserves if is_limited(graph) else (0.0,), hoards)
-    tried = [
-        Seed(decode(graph, guide), guide, name)
-        for reserve, hoard in pairs
-        for name, guide in islice(seed_guides(graph, reserve, hoard), seeds)
-    ]
+    named = list(islice(seed_guides(graph), seeds))
+    guides = [(name, guide._replace(reserve=reserve, hoard=hoard)) for reserve, hoard in pairs for name, guide in named]
+    tried = [Seed(decode(graph, guide), guide, name) for name, guide in guides]
     return min(tried, key=_makespan), len(tried)
 
 
