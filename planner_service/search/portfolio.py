@@ -137,8 +137,11 @@ class Portfolio:
         yield schedule
         if self.cp_sat:
             schedule = self._prove(schedule) if small else self._windows(schedule)
-        self._tighten(schedule.makespan_us)
-        yield merged(schedule)
+        shortened = replace(merged(schedule), engine="whole backwards")
+        if shortened.makespan_us < schedule.makespan_us:
+            self._note(shortened.engine, shortened.makespan_us)
+        self._tighten(shortened.makespan_us)
+        yield shortened
 
     def _done(self, share: float, makespan_us: int | None = None) -> bool:
         """Whether the share of the budget is used, or a makespan, by default the best one, proven."""
