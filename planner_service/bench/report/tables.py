@@ -105,7 +105,10 @@ TABLES = {
     ),
     "mfu": Table(
         title="Model FLOPs utilisation",
-        about="Useful work over what all GPUs could do at their peak in the iteration; medians.",
+        about=(
+            "Useful work over what all GPUs could do at their peak in the iteration; medians. *The ideal*: if no rank "
+            "ever idled and nothing was recomputed; what it lacks is what costs say of products, exchange and launches."
+        ),
         suites=("paper", "large"),
         render=mfu_table,
     ),

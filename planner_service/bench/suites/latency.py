@@ -48,4 +48,6 @@ def measure(case: Case, _: Settings) -> list[Row]:
     return [case.row(what=name, tasks=measured["tasks"], value=value) for name, value in values.items()]
 
 
-LATENCY = Suite(name="latency", about="what planning costs besides the search", cases=cases, measure=measure)
+LATENCY = Suite(
+    name="latency", about="what planning costs besides the search", cases=cases, measure=measure, alone=True
+)

@@ -100,4 +100,5 @@ PROGRESS = Suite(
     about="search over time against the paper's method and random search",
     cases=cases,
     measure=measure,
+    alone=True,
 )

@@ -27,12 +27,15 @@ class Suite:
         What is measured with some settings; those that matter most come first.
     measure
         Measures a case; an importable function, so that it can run in another process.
+    alone
+        Whether a case must be alone on the machine, because it is about time: then it has all cores.
     """
 
     name: str
     about: str
     cases: Callable[[Settings], list[Case]]
     measure: Callable[[Case, Settings], list[Row]]
+    alone: bool = False
 
 
 def batches(settings: Settings, *, seconds: float, variant: str = "") -> list[Case]:

@@ -36,6 +36,12 @@ def test_results_are_put_together_and_the_later_one_counts() -> None:
     assert both.rows("waves") == ()
 
 
+def test_the_quick_suite_stands_in_for_the_whole_one() -> None:
+    quick, whole = suite([row("vlm-s", 0, "ours", 5)]), suite([row("vlm-s", 0, "ours", 4)])
+    assert Result(suites={"quick": quick}).rows("paper") == quick.rows
+    assert Result(suites={"quick": quick, "paper": whole}).rows("paper") == whole.rows
+
+
 def test_faults_say_whose_they_are() -> None:
     faulty = row("vlm-s", 2, "ours", 5, fault="rank 0 holds too much")
     assert suite([faulty, misfit("vlm-s", 0, "megatron")]).faults == ["vlm-s, web, seed 2, ours: rank 0 holds too much"]

@@ -106,3 +106,32 @@ def test_it_says_how_long_it_will_take(start: Callable[..., Run]) -> None:
     assert said[0] == "scripted: 4 cases, about 40 s"
     assert said[1].startswith("[1/4] scripted: vlm-s, web, seed 0, 16 microbatches: ")
     assert said[1].endswith("about 30 s left")
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_suites_about_time_come_last_alone_and_with_all_cores(
+    monkeypatch: pytest.MonkeyPatch, script: Script, tmp_path: Path, jobs: int
+) -> None:
+    asked: list[tuple[str, int]] = []
+
+    def measure(case: Case, settings: Settings) -> list[Row]:
+        asked.append((case.name, settings.cores))
+        return script.measure(case, settings)
+
+    alone = Suite(name="alone", about="", cases=lambda s: batches(s, seconds=10), measure=measure, alone=True)
+    monkeypatch.setattr(run, "SUITES", {"alone": alone, "scripted": script.suite()})
+    others = ["scripted"] if jobs == 1 else []  # other processes know nothing of a scripted suite
+    partial = Partial(tmp_path / "alone", {"suites": ["alone", *others]})
+    said: list[str] = []
+    result = Run(["alone", *others], SETTINGS, partial, said.append, jobs=jobs).result()
+    assert [name for name, _ in asked] == script.measured[-4:]
+    assert {cores for _, cores in asked} == {jobs}
+    assert (result.suites["alone"].settings["jobs"], result.suites["alone"].settings["cores"]) == (1, jobs)
+    assert said[0] == "alone: 4 cases, about 40 s"
+
+
+def test_other_processes_measure_side_by_side(tmp_path: Path) -> None:
+    settings = Settings(configs=("vlm-s",), mixes=("text",), microbatches=2, budget_ms=20, cores=1, seeds=(0, 1))
+    result = Run(["memory"], settings, Partial(tmp_path / "partial", RUN), lambda _: None, jobs=2).result()
+    assert [row["seed"] for row in result.rows("memory")] == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert result.suites["memory"].faults == []
