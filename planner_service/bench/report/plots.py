@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import TYPE_CHECKING
 
@@ -19,8 +20,12 @@ if TYPE_CHECKING:
 
     from planner_service.bench.result import Result
 
+TICKS = (0, 0.5, 1, 2, 5, 10, 20, 50, 100)
 INCHES = (9.0, 4.2)
 DOTS_PER_INCH = 110
+COLOURS = [f"C{i}" for i in range(10)] + ["#1b2a41", "#8c6d31", "#9edae5", "#c7c7c7"]
+LINES = ("-", "--", ":")
+"""Of different sizes in one picture."""
 
 
 def draw_all(result: Result, folder: Path, beside: Path) -> dict[str, str]:
@@ -67,7 +72,8 @@ def _baselines(result: Result, axes: Axes) -> None:
             of_config = pick(rows, config=config)
             middle = median(gains(by_batch(of_config, method=OURS), by_batch(of_config, method=method)))
             heights.append(1 + middle if middle is not None else 0.0)
-        axes.bar([i + place * width for i in range(len(configs))], heights, width, label=method)
+        places = [i + place * width for i in range(len(configs))]
+        axes.bar(places, heights, width, label=method, color=COLOURS[place % len(COLOURS)])
     axes.axhline(1.0, color="black", linewidth=0.8)
     axes.set_xticks([i + 0.4 - width / 2 for i in range(len(configs))], configs)
     axes.set_ylabel("makespan over ours")
@@ -77,17 +83,27 @@ def _baselines(result: Result, axes: Axes) -> None:
 def _progress(result: Result, axes: Axes) -> None:
     """Steps of the best schedule over time."""
     rows = result.rows("progress")
-    for size in distinct(rows, "size"):
+    for size, line in zip(distinct(rows, "size"), LINES, strict=False):
         best_us = long_run_us(result, size)
-        for method in distinct(rows, "method"):
+        for place, method in enumerate(distinct(rows, "method")):
             budget_ms = max(budgets_ms(result, size, method), default=0)
             of_run = pick(rows, size=size, method=method, budget_ms=budget_ms)
             if not of_run or not best_us:
                 continue
             times = [max(1, number(row, "elapsed_ms")) for row in of_run]
             over = [100 * (number(row, "makespan_us") / best_us - 1) for row in of_run]
-            axes.step([*times, budget_ms], [*over, over[-1]], where="post", label=f"{size}, {method}")
+            axes.step(
+                [*times, budget_ms],
+                [*over, over[-1]],
+                line,
+                where="post",
+                color=COLOURS[place],
+                label=f"{size}, {method}",
+            )
     axes.set_xscale("log")
+    axes.set_yscale("symlog", linthresh=1)
+    axes.set_ylim(bottom=min(-0.1, axes.dataLim.y0))
+    axes.set_yticks(TICKS, [f"{tick:g}" for tick in TICKS])
     axes.set_xlabel("milliseconds of search")
     axes.set_ylabel("% over the best of our longest run")
     axes.legend(fontsize=7)
@@ -107,9 +123,9 @@ def _waves(result: Result, axes: Axes) -> None:
     """Iteration times, and images behind them."""
     rows = result.rows("waves")
     for method in distinct(rows, "method"):
-        of_method = pick(rows, method=method, fits=True)
-        iterations = [number(row, "iteration") for row in of_method]
-        axes.plot(iterations, [number(row, "makespan_us") / 1e6 for row in of_method], label=method)
+        of_method = pick(rows, method=method)
+        seconds = [number(row, "makespan_us") / 1e6 if row["fits"] else math.nan for row in of_method]
+        axes.plot([number(row, "iteration") for row in of_method], seconds, label=method)
     of_ours = pick(rows, method=OURS, fits=True)
     images = axes.twinx()
     images.fill_between(
