@@ -15,13 +15,13 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
-from dip.bounds import fastest_times
 
 from planner_service.search.bounds import improved_bound_us, lower_bound_us
 from planner_service.search.decoders import UNIFIED, Guide, decode
-from planner_service.search.exact import WindowModel
+from planner_service.search.exact import WindowModel, proven_bound_us
 from planner_service.search.justify import can_mirror, justify
 from planner_service.search.merging import merged
+from planner_service.search.neighbourhoods import Neighbourhoods
 from planner_service.search.quick import HOARDS, RESERVES, is_limited
 from planner_service.search.schedule import Schedule
 from planner_service.search.seeds import seed_guides
@@ -32,9 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from concurrent.futures import Executor
 
-    from numpy.typing import NDArray
-
-    from planner_service.domain.graph import Ints, TaskGraph
+    from planner_service.domain.graph import TaskGraph
     from planner_service.search.decoders import Decoded
     from planner_service.search.quick import Candidate
     from planner_service.search.recall import Recalled
@@ -42,9 +40,6 @@ if TYPE_CHECKING:
 
 EXACT_TASKS = 240
 """Instances of at most so many tasks go to CP-SAT whole."""
-
-WINDOW_TASKS = 120
-"""Tasks that move in one neighbourhood of CP-SAT."""
 
 EXACT_EFFORT, WINDOW_EFFORT, MEMORY_EFFORT = 1.0, 0.05, 0.2
 """Most that CP-SAT may spend on a whole instance, on a window and on all ranks' memory: its own unit of time."""
@@ -108,6 +103,7 @@ class Portfolio:
 
     def __post_init__(self) -> None:
         self.random = np.random.default_rng(self.seed)
+        self.neighbourhoods = Neighbourhoods(seed=self.seed)
         self.bound_us = lower_bound_us(self.best.work)
         self._note(self.best.engine, self.best.makespan_us)
 
@@ -136,7 +132,7 @@ class Portfolio:
                 schedule = self._reorder(schedule, cores)
         yield schedule
         if self.cp_sat:
-            schedule = self._prove(schedule) if small else self._windows(schedule)
+            schedule = self._prove(schedule) if small else self._polish(schedule)
         shortened = replace(merged(schedule), engine="whole backwards")
         if shortened.makespan_us < schedule.makespan_us:
             self._note(shortened.engine, shortened.makespan_us)
@@ -223,14 +219,12 @@ class Portfolio:
         if not self.cp_sat or self.stopping.spent():
             return schedule
         seconds = min(self.stopping.left_s(), MEMORY_SHARE * self.stopping.seconds)
-        effort = min(MEMORY_EFFORT, WINDOW_EFFORT / MOVES * self.stopping.left_evaluations())
         found = improve_memory(
             schedule,
             seconds=seconds if self.stopping.by_time else math.inf,
-            effort=effort,
+            effort=self._effort(MEMORY_EFFORT),
             seed=self.seed,
         )
-        self.stopping.count(MOVES)
         return self._better(schedule, replace(found, engine="CP-SAT memory"))
 
     def _reorder(self, schedule: Schedule, cores: Executor) -> Schedule:
@@ -258,46 +252,34 @@ class Portfolio:
         return found
 
     def _prove(self, schedule: Schedule) -> Schedule:
-        """Give a small instance to CP-SAT whole."""
+        """Give a small instance to CP-SAT whole: a better order first, then a bound that holds for any ways."""
         if self.stopping.spent() or schedule.makespan_us <= self.bound_us or not schedule.num_tasks:
             return schedule
         model = WindowModel(schedule.graph, schedule.start, schedule.start >= 0)
-        each = WINDOW_EFFORT / MOVES
-        effort = min(EXACT_EFFORT, each * self.stopping.left_evaluations())
-        result = model.solve(seconds=self.stopping.left_s(), effort=effort, seed=self.seed)
-        self.stopping.count(math.ceil(effort / each))
+        result = model.solve(seconds=self.stopping.left_s() / 2, effort=self._effort(EXACT_EFFORT), seed=self.seed)
         if result.start is not None:
             schedule = self._better(schedule, schedule.reordered(result.start, "CP-SAT"))
-        if self._bound_holds(schedule):
-            self.bound_us = max(self.bound_us, min(result.bound_us, schedule.makespan_us))
+        self._tighten(schedule.makespan_us)
+        if schedule.makespan_us > self.bound_us and not self.stopping.spent():
+            left_s, effort = self.stopping.left_s(), self._effort(EXACT_EFFORT)
+            proven = proven_bound_us(schedule, seconds=left_s, effort=effort, seed=self.seed)
+            self.bound_us = max(self.bound_us, min(proven, schedule.makespan_us))
         return schedule
 
-    def _bound_holds(self, schedule: Schedule) -> bool:
-        """Whether CP-SAT's bound holds for any strategy: memory limits nothing, and no other way is faster."""
-        work, graph = schedule.work, schedule.graph
-        if is_limited(graph) or work.job.split_backward:
-            return False
-        n = graph.num_cells
-        return all(
-            time.forward_us == graph.duration[c] and time.gradient_us == graph.duration[n + c]
-            for c, time in enumerate(fastest_times(work))
-        )
+    def _effort(self, most: float) -> float:
+        """What CP-SAT may spend of its own unit, counted as the evaluations that would take as long."""
+        each = WINDOW_EFFORT / MOVES
+        effort = min(most, each * self.stopping.left_evaluations())
+        self.stopping.count(math.ceil(effort / each))
+        return effort
 
-    def _windows(self, schedule: Schedule) -> Schedule:
-        """Neighbourhoods of CP-SAT: windows in time."""
-        while not self.stopping.spent() and self.stopping.left_s() > 0.05 and schedule.makespan_us > self.bound_us:
-            model = WindowModel(schedule.graph, schedule.start, self._free(schedule.start))
-            result = model.solve(seconds=self.stopping.left_s(), effort=WINDOW_EFFORT, seed=self.seed)
-            self.stopping.count(MOVES)
-            if result.start is not None:
-                schedule = self._better(schedule, schedule.reordered(result.start, "CP-SAT window"))
-        return schedule
-
-    def _free(self, start: Ints) -> NDArray[np.bool_]:
-        """Tasks of a window that begins at a random task."""
-        tasks = np.flatnonzero(start >= 0)
-        tasks = tasks[np.argsort(start[tasks], kind="stable")]
-        first = int(self.random.integers(max(1, len(tasks) - WINDOW_TASKS + 1)))
-        inside = tasks[first : first + WINDOW_TASKS]
-        free: NDArray[np.bool_] = (start >= start[inside[0]]) & (start <= start[inside[-1]])
-        return free
+    def _polish(self, schedule: Schedule) -> Schedule:
+        """Solve neighbourhoods of the schedule anew."""
+        best = schedule
+        while not self.stopping.spent() and best.makespan_us > self.bound_us:
+            seconds, effort = self.stopping.left_s(), self._effort(WINDOW_EFFORT)
+            found = self.neighbourhoods.improve(schedule, seconds=seconds, effort=effort)
+            if found is not None:
+                schedule = found
+                best = self._better(best, found)
+        return best
