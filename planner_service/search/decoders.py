@@ -155,7 +155,8 @@ def _fill(graph: TaskGraph, guide: Guide, state: _State, latest_us: int) -> int:
         unscheduled += graph.has_backward[c]
         if state.missing[c] == 0:
             _enqueue(guide, state, 0, graph.rank[c], c)
-            state.soonest[graph.rank[c]] = 0
+            if _way(graph, guide, state, c) != REFUSED:
+                state.soonest[graph.rank[c]] = 0
     while True:
         r = 0
         for other in range(1, ranks):
