@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from planner_service.bench.case import Row
     from planner_service.bench.result import Result
 
+CP_SAT = "CP-SAT"
+"""In the name of all engines that use it."""
+
 MARKS_MS = (25, 50, 100, 250, 500, 1000, 2000, 4000, 10_000, 60_000)
 """When progress is shown."""
 
@@ -104,19 +107,21 @@ def engines_table(result: Result) -> str:
     groups = [(memory, cp_sat) for memory in distinct(rows, "memory") for cp_sat in (True, False)]
     engines = [engine for engine in distinct(rows, "engine") if engine != START]
     head = ("engine", *(f"memory {memory}, {'with' if cp_sat else 'without'} CP-SAT" for memory, cp_sat in groups))
-    lines = [(engine, *(_gain(pick(rows, memory=m, cp_sat=c), engine) for m, c in groups)) for engine in engines]
+    lines = [(engine, *(_gain(pick(rows, memory=m, cp_sat=c), (engine,)) for m, c in groups)) for engine in engines]
+    of_cp_sat = tuple(engine for engine in engines if CP_SAT in engine)
+    lines.append(("CP-SAT, all of it", *(_gain(pick(rows, memory=m, cp_sat=c), of_cp_sat) for m, c in groups)))
     totals = [_total(pick(rows, memory=memory, cp_sat=cp_sat, engine=START)) for memory, cp_sat in groups]
     return table(head, [*lines, ("all", *totals)])
 
 
-def _gain(rows: Sequence[Row], engine: str) -> str:
+def _gain(rows: Sequence[Row], engines: Sequence[str]) -> str:
+    """Mean gain of some engines together, and on how many batches they had any."""
     batches = {key_of(row) for row in rows}
-    of_engine = pick(rows, engine=engine)
-    shares = [number(row, "gain_us") / number(row, "start_us") for row in of_engine]
-    if not shares:
+    if not batches:
         return NONE
-    helped = sum(share > 0 for share in shares)
-    return f"{percent(sum(shares) / len(batches))}, helped on {helped} of {len(batches)}"
+    gained = [row for row in pick(rows, engine=tuple(engines)) if number(row, "gain_us") > 0]
+    total = sum(number(row, "gain_us") / number(row, "start_us") for row in gained)
+    return f"{percent(total / len(batches))}, helped on {len({key_of(row) for row in gained})} of {len(batches)}"
 
 
 def _total(rows: Sequence[Row]) -> str:

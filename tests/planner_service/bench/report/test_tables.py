@@ -85,6 +85,18 @@ def test_engines_are_means_over_all_batches() -> None:
     lines = _lines("engines", Result(suites={"engines": suite(rows)}))
     assert "| annealing | 5.0%, helped on 1 of 2 | - |" in lines
     assert "| all | 5.0% | - |" in lines
+    assert "| CP-SAT, all of it | 0.0%, helped on 0 of 2 | - |" in lines
+
+
+def test_engines_of_cp_sat_are_added_up() -> None:
+    batch = {"config": "vlm-s", "mix": "web", "seed": 0, "microbatches": 16, "memory": "given", "cp_sat": True}
+    whole = {"start_us": 1000, "makespan_us": 880}
+    rows = [
+        {**batch, "engine": engine, "gain_us": gain_us, **whole}
+        for engine, gain_us in (("start", 0), ("CP-SAT memory", 100), ("CP-SAT window", 20))
+    ]
+    lines = _lines("engines", Result(suites={"engines": suite(rows)}))
+    assert "| CP-SAT, all of it | 12.0%, helped on 1 of 1 | - |" in lines
 
 
 def test_growth_says_what_does_not_fit() -> None:
