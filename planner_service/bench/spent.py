@@ -25,6 +25,11 @@ class Spent(NamedTuple):
     cpu_ms: int
     wall_ms: int
 
+    @property
+    def on_one_core_ms(self) -> int:
+        """Time in which one core does as much: the CPU time, or the time itself where cores had other work too."""
+        return max(self.cpu_ms, self.wall_ms)
+
 
 def spend(make: Callable[[], T]) -> tuple[T, Spent]:
     """Call, and measure it."""
