@@ -50,3 +50,8 @@ def test_spent_time_is_that_of_the_call() -> None:
     assert made == 1_999_999_000_000
     assert spent.cpu_ms > 0
     assert spent.wall_ms > 0
+
+
+def test_one_core_does_as_much_in_the_cpu_time_or_in_the_time_that_others_had_it() -> None:
+    assert Spent(4000, 2500).on_one_core_ms == 4000  # two cores at work
+    assert Spent(1200, 2500).on_one_core_ms == 2500  # a core that others had half of the time
