@@ -1,11 +1,10 @@
 """Simulated annealing over what the decoder is fed, compiled.
 
 The state is a priority for each forward and backward, the start times of the schedule that they decode to; the order
-in which memory is promised; how thrifty each cell is with
-memory, and how much weight halves may hold. A move shifts a whole group, the cells of one
-sub-microbatch, of one chunk, or a few single tasks in time, or makes some cells thriftier or less so; the decoder makes
-a schedule of it, and gives up as soon as that cannot be accepted. Groups and sub-microbatches move first, single tasks
-later, as measured to work best.
+in which memory is promised; how thrifty each cell is with memory, and how much weight halves may hold. A move shifts a
+whole group, the cells of one sub-microbatch, of one chunk, or a few single tasks in time, or makes some cells thriftier
+or less so; the decoder makes a schedule of it, and gives up as soon as that cannot be accepted. Groups and
+sub-microbatches move first, single tasks later, as measured to work best.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from ortools.sat.python import cp_model
 
+from planner_service.baselines.paper.arrays import NEVER
 from planner_service.baselines.paper.cover import cover
-from planner_service.baselines.paper.dual_queue import NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

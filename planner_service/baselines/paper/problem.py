@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner_service.baselines.paper.dual_queue import NEVER, WORD, Problem
+from planner_service.baselines.paper.arrays import NEVER, WORD, Problem
 from planner_service.compiling import kernel
 from planner_service.domain.graph import task_graph
 

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from dip.lowering import Phase
 
+from planner_service.baselines.paper.arrays import NEVER, make_desk
 from planner_service.baselines.paper.candidates import MOST
 from planner_service.baselines.paper.cover import cover
-from planner_service.baselines.paper.dual_queue import ADMIT, CLOSE, NEVER, interleave, make_desk
+from planner_service.baselines.paper.dual_queue import ADMIT, CLOSE, interleave
 from planner_service.baselines.paper.memory_program import choose_ways
 from planner_service.baselines.paper.problem import retime
 from planner_service.baselines.paper.tree_search import TUNED, make_tree, random_search, tree_search
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from dip.lowering import Task
     from numpy.typing import NDArray
 
-    from planner_service.baselines.paper.dual_queue import Problem
+    from planner_service.baselines.paper.arrays import Problem
     from planner_service.baselines.paper.problem import Base
     from planner_service.baselines.paper.tree_search import Tree, Tuning
     from planner_service.search.stopping import Stopping

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from planner_service.baselines.paper.dual_queue import NEVER, Desk, Problem, interleave
+from planner_service.baselines.paper.arrays import NEVER, Desk, Problem
+from planner_service.baselines.paper.dual_queue import interleave
 from planner_service.compiling import kernel
 
 if TYPE_CHECKING:

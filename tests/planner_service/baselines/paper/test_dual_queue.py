@@ -12,8 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_work import Instance, instances
 
+from planner_service.baselines.paper.arrays import NEVER, make_desk
 from planner_service.baselines.paper.candidates import MOST, Candidates
-from planner_service.baselines.paper.dual_queue import ADMIT, CLOSE, NEVER, interleave, make_desk
+from planner_service.baselines.paper.dual_queue import ADMIT, CLOSE, interleave
 from planner_service.baselines.paper.problem import Base
 from planner_service.baselines.paper.search import orders_of
 
