@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import cases
+import corners
 import pytest
 from dip.fallback import fallback_plan
 from dip.partition import default_partition
@@ -95,7 +95,7 @@ def planned(shared: Path) -> Planned:
     """Plan every small case, by search and as the fallback."""
     from planner_service.planning import make_plan  # the solvers take a second to load, even where nothing is run
 
-    requests = {name: build() for name, build in cases.FITTING.items()}
+    requests = {name: build() for name, build in corners.FITTING.items()}
     plans = {}
     for name, request in requests.items():
         loaded = request.partition if request.partition.chunks else default_partition(request.job, request.batch)

@@ -6,7 +6,7 @@ import dataclasses
 import random
 from typing import TYPE_CHECKING
 
-import cases
+import corners
 import pytest
 from any_field import SMALL_INTEGERS, change_any_field
 from dip.planner.v1 import planner_pb2 as pb
@@ -31,7 +31,7 @@ def rejected(peer: PeerChecker, request: pb.PlanRequest, plan: pb.Plan, what: st
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", cases.FITTING)
+@pytest.mark.parametrize("name", corners.FITTING)
 def test_plans_are_accepted_with_the_same_figures(peer: PeerChecker, planned: Planned, name: str, kind: str) -> None:
     request, plan = planned.copy(name, kind)
     faults, figures = peer.check(request, plan)
@@ -42,7 +42,7 @@ def test_plans_are_accepted_with_the_same_figures(peer: PeerChecker, planned: Pl
     assert ours | {"peak_memory_bytes": list(ours["peak_memory_bytes"])} == figures
 
 
-@pytest.mark.parametrize("name", cases.FITTING)
+@pytest.mark.parametrize("name", corners.FITTING)
 def test_one_verdict_on_every_mutation(peer: PeerChecker, planned: Planned, name: str) -> None:
     for mutation, change in PLAN_MUTATIONS.items():
         rng = random.Random(f"{name} {mutation}")
@@ -52,7 +52,7 @@ def test_one_verdict_on_every_mutation(peer: PeerChecker, planned: Planned, name
             rejected(peer, request, plan, f"{kind}, {mutation}")
 
 
-@pytest.mark.parametrize("name", cases.FITTING)
+@pytest.mark.parametrize("name", corners.FITTING)
 def test_one_verdict_on_any_changed_field(peer: PeerChecker, planned: Planned, name: str) -> None:
     for seed in range(ANY_FIELD):
         kind = KINDS[seed % len(KINDS)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import cases
+import corners
 import pytest
 from dip.errors import CannotFitError
 from dip.fallback import fallback_plan
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("kind", ["plan", "fallback"])
-@pytest.mark.parametrize("name", cases.FITTING)
+@pytest.mark.parametrize("name", corners.FITTING)
 def test_accepted(peer: PeerChecker, planned: Planned, name: str, kind: str) -> None:
     request, plan = planned.copy(name, kind)
     assert peer.check(request, plan)[0] == []
     assert plan.fallback is (kind == "fallback")
 
 
-@pytest.mark.parametrize("name", cases.FITTING)
+@pytest.mark.parametrize("name", corners.FITTING)
 def test_the_bound_holds_for_both(planned: Planned, name: str) -> None:
     """A proven bound holds for every schedule of the same sub-microbatches on the same partition."""
     plan, fallback = planned.plans[name, "plan"], planned.plans[name, "fallback"]
@@ -46,11 +46,11 @@ def by_fallback(request: pb.PlanRequest) -> pb.Plan:
 
 
 @pytest.mark.parametrize("plan", [by_search, by_fallback])
-@pytest.mark.parametrize("name", cases.CANNOT_FIT)
+@pytest.mark.parametrize("name", corners.CANNOT_FIT)
 def test_what_cannot_fit_names_rank_need_and_limit(
     shared: Path, name: str, plan: Callable[[pb.PlanRequest], pb.Plan]
 ) -> None:
-    request = cases.CANNOT_FIT[name]()
+    request = corners.CANNOT_FIT[name]()
     with pytest.raises(CannotFitError) as caught:
         plan(request)
     error = caught.value

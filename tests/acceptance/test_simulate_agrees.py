@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import cases
+import corners
 import pytest
 from tiny_plan import split_tiny_plan, split_tiny_request, tiny_plan, tiny_request
 
@@ -25,7 +25,7 @@ def agrees(peer: PeerChecker, request: pb.PlanRequest, plan: pb.Plan) -> None:
 
 
 @pytest.mark.parametrize("kind", ["plan", "fallback"])
-@pytest.mark.parametrize("name", cases.FITTING)
+@pytest.mark.parametrize("name", corners.FITTING)
 def test_every_corner_of_the_contract(peer: PeerChecker, planned: Planned, name: str, kind: str) -> None:
     agrees(peer, *planned.copy(name, kind))
 

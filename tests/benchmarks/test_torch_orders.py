@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import cases
+import corners
 import pytest
 from dip.errors import CannotFitError
 from dip.lowering import Phase
@@ -110,7 +111,7 @@ def test_plans_of_requests_of_any_shape_are_valid(name: str, data: st.DataObject
 
 def test_whole_backwards_are_taken_where_halves_do_not_fit() -> None:
     """Recomputed layers hold everything again between halves."""
-    request = cases.one_module()
+    request = corners.one_module()
     baseline = TORCH_BASELINES["torch-zbv-zero-bubble"]
     roomy = baseline(request)
     assert {INPUT, WEIGHT} <= _kinds(roomy)

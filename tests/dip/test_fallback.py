@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from cases import CANNOT_FIT, FITTING, batch, job, request
+from cases import batch, job, request
+from corners import CANNOT_FIT, FITTING
 from dip.bounds import chain_bound_us
 from dip.digests import plan_digest
 from dip.errors import CannotFitError

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from cases import FITTING, documents, job, request
+from cases import documents, job, request
+from corners import FITTING
 from dip.fallback import activation_room, fitting_parts, leanest_ways
 from dip.job import Job
 from dip.listing import group_needs, list_schedule

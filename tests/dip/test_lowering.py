@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import tiny_plan
-from cases import FITTING
+from corners import FITTING
 from dip.fallback import fitting_parts
 from dip.job import Job
 from dip.listing import list_schedule

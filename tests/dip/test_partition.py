@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from cases import FITTING, job, module
+from cases import job, module
+from corners import FITTING
 from dip.job import Job
 from dip.partition import Load, batch_load, cut, default_partition, layer_times_us, slots_of, typical_load
 from dip.planner.v1 import planner_pb2 as pb

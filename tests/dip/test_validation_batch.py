@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 import cases
+import corners
 import pytest
 from dip.errors import InvalidRequestError
 from dip.planner.v1 import planner_pb2 as pb
@@ -29,9 +30,9 @@ def broken(microbatches: Sequence[Sequence[cases.Sample]], spec: pb.JobSpec | No
     return violations_of(spec or cases.job(), cases.batch(microbatches))
 
 
-@pytest.mark.parametrize("name", cases.FITTING)
+@pytest.mark.parametrize("name", corners.FITTING)
 def test_batches_of_the_small_cases_are_valid(name: str) -> None:
-    request = cases.FITTING[name]()
+    request = corners.FITTING[name]()
     validate_batch(request.job, request.batch)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-import cases
+import corners
 from any_field import change_any_field
 from dip.costs import LayerTable
 from dip.errors import InvalidRequestError
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 @settings(max_examples=400, deadline=None)
 @given(
-    name=st.sampled_from(sorted(cases.FITTING)),
+    name=st.sampled_from(sorted(corners.FITTING)),
     seed=st.integers(0, 2**32),
     changes=st.integers(1, 6),
 )
 def test_mutated_plan_requests_raise_nothing_else(name: str, seed: int, changes: int) -> None:
-    request, rng = cases.FITTING[name](), random.Random(seed)
+    request, rng = corners.FITTING[name](), random.Random(seed)
     for _ in range(changes):
         change_any_field(request, rng)
     if passes(lambda: validate_plan_request(request)):
@@ -68,7 +68,7 @@ def assert_no_overflow(request: pb.PlanRequest) -> None:
 @settings(max_examples=200, deadline=None)
 @given(seed=st.integers(0, 2**32), changes=st.integers(1, 6))
 def test_mutated_requests_of_a_job_raise_nothing_else(seed: int, changes: int) -> None:
-    rng, made = random.Random(seed), cases.loaded_partition()
+    rng, made = random.Random(seed), corners.loaded_partition()
     key = {"job_id": "vlm", "attempt": 1}
     action = pb.Action(kind=pb.ACTION_KIND_SEND_GRADIENT, module="vision", consumer_module="language", peer=1)
     register = pb.RegisterJobRequest(**key, spec=made.job, representative_batch=made.batch, partition=made.partition)

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 import cases
+import corners
 import pytest
 from dip.errors import InvalidRequestError
 from dip.planner.v1 import planner_pb2 as pb
@@ -30,9 +31,9 @@ def violations_of(spec: pb.JobSpec) -> dict[str, str]:
     return {violation.field: violation.description for violation in caught.value.violations}
 
 
-@pytest.mark.parametrize("name", cases.FITTING)
+@pytest.mark.parametrize("name", corners.FITTING)
 def test_jobs_of_the_small_cases_are_valid(name: str) -> None:
-    validate_job_spec(cases.FITTING[name]().job)
+    validate_job_spec(corners.FITTING[name]().job)
 
 
 def point(spec: pb.JobSpec, i: int = 0) -> pb.CostPoint:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import cases
+import corners
 import pytest
 from dip.errors import InvalidRequestError
 from dip.planner.v1 import planner_pb2 as pb
@@ -10,7 +11,7 @@ from dip.validation import validate_partition
 
 
 def loaded() -> tuple[pb.JobSpec, pb.Partition]:
-    request = cases.loaded_partition()
+    request = corners.loaded_partition()
     return request.job, request.partition
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import cases
+import corners
 import pytest
 from dip.errors import InvalidRequestError
 from dip.planner.v1 import planner_pb2 as pb
@@ -29,14 +30,14 @@ def violations_of(validate: Callable[..., None], *messages: object) -> dict[str,
 
 
 def register() -> pb.RegisterJobRequest:
-    made = cases.loaded_partition()
+    made = corners.loaded_partition()
     return pb.RegisterJobRequest(
         job_id="vlm", attempt=7, spec=made.job, representative_batch=made.batch, partition=made.partition
     )
 
 
 def submit() -> pb.SubmitBatchRequest:
-    return pb.SubmitBatchRequest(job_id="vlm", attempt=7, iteration=3, batch=cases.one_microbatch().batch)
+    return pb.SubmitBatchRequest(job_id="vlm", attempt=7, iteration=3, batch=corners.one_microbatch().batch)
 
 
 def stream() -> pb.StreamSchedulesRequest:
@@ -65,9 +66,9 @@ def report() -> pb.ReportExecutionRequest:
 # ---------------------------------------------------------------- Plan
 
 
-@pytest.mark.parametrize("name", [*cases.FITTING, *cases.CANNOT_FIT])
+@pytest.mark.parametrize("name", [*corners.FITTING, *corners.CANNOT_FIT])
 def test_requests_of_the_small_cases_are_valid(name: str) -> None:
-    validate_plan_request((cases.FITTING | cases.CANNOT_FIT)[name]())
+    validate_plan_request((corners.FITTING | corners.CANNOT_FIT)[name]())
 
 
 def test_an_empty_plan_request_says_what_it_needs() -> None:
@@ -76,7 +77,7 @@ def test_an_empty_plan_request_says_what_it_needs() -> None:
 
 
 def test_a_plan_request_is_checked_in_all_its_parts() -> None:
-    made = cases.loaded_partition()
+    made = corners.loaded_partition()
     made.job.options.seed = -1
     made.batch.microbatches[0].samples[0].instances["language"].units[0] = 0
     made.partition.chunks[0].rank = 9
@@ -237,7 +238,7 @@ def test_a_broken_strategy_of_a_reported_action_is_named(field: str, value: obje
 
 
 def test_a_plan_is_looked_up_by_a_replica_of_the_job_and_an_iteration_from_0_on() -> None:
-    spec = cases.one_microbatch().job
+    spec = corners.one_microbatch().job
     spec.cluster.replicas = 2
     validate_get_plan(pb.GetPlanRequest(job_id="vlm", replica=1, iteration=0), spec)
     wrong = pb.GetPlanRequest(job_id="vlm", replica=2, iteration=-1)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import tiny_plan
-from cases import FITTING, batch, documents, job, module
+from cases import batch, documents, job, module
+from corners import FITTING
 from dip.fallback import fitting_parts
 from dip.job import Job
 from dip.partition import default_partition

@@ -8,7 +8,8 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from cases import CANNOT_FIT, FITTING, documents, job, module, request
+from cases import documents, job, module, request
+from corners import CANNOT_FIT, FITTING
 from dip.errors import CannotFitError, InvalidRequestError
 from dip.fallback import fallback_plan
 from dip.planner.v1 import planner_pb2 as pb

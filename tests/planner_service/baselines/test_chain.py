@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import combinations_with_replacement, pairwise
 
 import cases
+import corners
 from dip.job import Job
 from dip.validation import validate_partition
 from hypothesis import given
@@ -36,7 +37,7 @@ def test_no_cut_has_a_smaller_largest_stage_nor_is_more_even(times: list[float],
 
 
 def test_the_chain_lists_every_layer() -> None:
-    request = cases.runs_of_different_layers()
+    request = corners.runs_of_different_layers()
     job = Job.from_spec(request.job)
     times, sizes = chain_times_us(job, request.batch), chain_bytes(job)
     assert len(times) == len(sizes) == 5 + 11
@@ -45,7 +46,7 @@ def test_the_chain_lists_every_layer() -> None:
 
 
 def test_a_stage_over_a_module_border_is_a_chunk_of_each() -> None:
-    request = cases.three_ranks()
+    request = corners.three_ranks()
     job = Job.from_spec(request.job)
     stages = place_stages(job, [3, 10, 10, 20], (0, 1, 2, 0))
     validate_partition(request.job, stages.partition)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import cases
+import corners
 import pytest
 from dip.errors import CannotFitError
 
@@ -13,7 +14,7 @@ from planner_service.baselines.interleaved import interleaved_1f1b
 from planner_service.baselines.latency_balanced import latency_balanced
 from planner_service.check import check_plan
 
-REQUEST = cases.seven_microbatches_on_four_ranks()
+REQUEST = corners.seven_microbatches_on_four_ranks()
 
 
 def candidates() -> list[Candidate]:
@@ -43,7 +44,7 @@ def test_what_does_not_fit_is_passed_over() -> None:
 
 def _least_memory(tried: list[Candidate]) -> int:
     """Smallest limit with which one of the candidates fits: what the refusals ask for, from rank to rank."""
-    limited = cases.seven_microbatches_on_four_ranks()
+    limited = corners.seven_microbatches_on_four_ranks()
     limited.job.cluster.memory_bytes[:] = [1]
     while True:
         try:
@@ -55,7 +56,7 @@ def _least_memory(tried: list[Candidate]) -> int:
 
 
 def test_static_bytes_alone_can_be_too_much() -> None:
-    small = cases.static_bytes_cannot_fit()
+    small = corners.static_bytes_cannot_fit()
     with pytest.raises(CannotFitError) as error:
         draw(small.job, small.batch, candidates()[0])
     assert error.value.needed_bytes >= 5 * cases.STATIC_BYTES

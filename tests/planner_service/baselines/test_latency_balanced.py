@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import cases
+import corners
 import pytest
 from dip.job import Job
 from dip.validation import validate_partition
@@ -15,9 +16,9 @@ if TYPE_CHECKING:
     from dip.planner.v1 import planner_pb2 as pb
 
 
-@pytest.mark.parametrize("name", cases.FITTING)
+@pytest.mark.parametrize("name", corners.FITTING)
 def test_partitions_are_valid_chains_with_at_most_one_chunk_of_a_module_on_a_rank(name: str) -> None:
-    request = cases.FITTING[name]()
+    request = corners.FITTING[name]()
     request.job.options.segments.clear()  # a wish that this partition knows nothing of
     partition = latency_balanced_partition(request.job, request.batch)
     validate_partition(request.job, partition)
@@ -59,7 +60,7 @@ def test_ranks_with_less_memory_get_fewer_bytes() -> None:
 
 
 def test_stages_in_a_v_meet_on_the_last_rank() -> None:
-    request = cases.one_module()
+    request = corners.one_module()
     stages = latency_balanced_stages(Job.from_spec(request.job), request.batch, (0, 1, 2, 3, 3, 2, 1, 0))
     validate_partition(request.job, stages.partition)
     assert [chunk.rank for chunk in stages.partition.chunks] == [0, 1, 2, 3, 3, 2, 1, 0]

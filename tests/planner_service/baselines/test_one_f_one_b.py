@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import cases
+import corners
 import pytest
 from dip.errors import CannotFitError
 from dip.planner.v1 import planner_pb2 as pb
@@ -21,9 +22,9 @@ def planned(request: pb.PlanRequest) -> pb.Plan:
 NO_ROOM = "split_backward_in_little_memory"
 
 
-@pytest.mark.parametrize("name", [name for name in cases.FITTING if name != NO_ROOM])
+@pytest.mark.parametrize("name", [name for name in corners.FITTING if name != NO_ROOM])
 def test_plans_are_valid(name: str) -> None:
-    request = cases.FITTING[name]()
+    request = corners.FITTING[name]()
     request.ClearField("partition")
     # wishes that the usual schedule knows nothing of
     request.job.options.sub_microbatch_units.clear()
@@ -50,7 +51,7 @@ def test_each_rank_fills_then_alternates_then_drains() -> None:
 
 
 def test_a_microbatch_is_one_stage_a_rank_whatever_modules_it_holds() -> None:
-    request = cases.seven_microbatches_on_four_ranks()
+    request = corners.seven_microbatches_on_four_ranks()
     plan = planned(request)
     keys = [(sub.microbatch, sub.module) for sub in plan.sub_microbatches]
     assert len(set(keys)) == len(keys)
@@ -80,11 +81,11 @@ def test_little_memory_makes_layers_lean_and_none_is_refused() -> None:
         planned(request)
     assert refused.value.available_bytes == 1
     with pytest.raises(CannotFitError):
-        planned(cases.FITTING[NO_ROOM]())
+        planned(corners.FITTING[NO_ROOM]())
 
 
 def test_a_partition_that_is_no_chain_is_refused() -> None:
-    request = cases.three_ranks()
+    request = corners.three_ranks()
     partition = latency_balanced_partition(request.job, request.batch)
     for chunk in partition.chunks:
         chunk.rank = 2 - chunk.rank

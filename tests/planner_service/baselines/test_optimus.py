@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
-import cases
+import corners
 import pytest
 from dip.planner.v1 import planner_pb2 as pb
 
@@ -15,7 +15,7 @@ COMPUTE = (pb.ACTION_KIND_FORWARD, pb.ACTION_KIND_BACKWARD)
 
 @pytest.mark.parametrize("name", ["seven_microbatches_on_four_ranks", "two_encoders", "frozen_encoder", "one_rank"])
 def test_the_backbone_runs_between_the_encoders(name: str) -> None:
-    plan = BASELINES["optimus"](cases.FITTING[name]())
+    plan = BASELINES["optimus"](corners.FITTING[name]())
     for schedule in plan.ranks:
         tasks = [action for action in schedule.actions if action.kind in COMPUTE]
         encoder = [action.module != "language" for action in tasks]
@@ -28,7 +28,7 @@ def test_the_backbone_runs_between_the_encoders(name: str) -> None:
 
 
 def test_the_backbone_is_plain_1f1b_or_interleaved() -> None:
-    request = cases.fewer_microbatches_than_ranks()
+    request = corners.fewer_microbatches_than_ranks()
     request.job.options.segments.clear()
     plan = BASELINES["optimus"](request)
     microbatch_of = {sub.id: sub.microbatch for sub in plan.sub_microbatches}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import cases
+import corners
 from dip.job import Job
 from dip.lowering import Phase
 from dip.work import Work, chunks_of
@@ -62,21 +63,21 @@ def test_modules_of_a_stage_run_back_to_back_and_backwards_in_reverse() -> None:
 
 
 def test_a_frozen_module_has_no_weight_half_and_none_at_all_before_what_trains() -> None:
-    work, orders = ordered(cases.frozen_language_after_a_trainable_encoder(), [5, 10, 15, 20])
+    work, orders = ordered(corners.frozen_language_after_a_trainable_encoder(), [5, 10, 15, 20])
     assert {work.module_of(cell).name for order in orders for phase, cell in order if phase == WEIGHT} == {"vision"}
-    work, orders = ordered(cases.frozen_encoder(), [5, 10, 15, 20])
+    work, orders = ordered(corners.frozen_encoder(), [5, 10, 15, 20])
     assert {work.module_of(cell).name for order in orders for phase, cell in order if phase == INPUT} == {"language"}
 
 
 def test_a_batch_without_backward_or_without_work() -> None:
-    _, orders = ordered(cases.forward_only(), [5, 10, 15, 20])
+    _, orders = ordered(corners.forward_only(), [5, 10, 15, 20])
     assert {phase for order in orders for phase, _ in order} == {F}
-    _, orders = ordered(cases.all_microbatches_empty(), [5, 10, 15, 20])
+    _, orders = ordered(corners.all_microbatches_empty(), [5, 10, 15, 20])
     assert orders == [[]] * 4
 
 
 def test_empty_microbatches_are_not_counted() -> None:
-    request = cases.empty_middle_microbatch()
+    request = corners.empty_middle_microbatch()
     work, orders = ordered(request, [5, 10, 15, 20])
     filled = {j for j, microbatch in enumerate(request.batch.microbatches) if microbatch.samples}
     assert filled < set(range(len(request.batch.microbatches)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-import cases
+import corners
 import pytest
 from dip.costs import STORE
 from dip.errors import CannotFitError
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def example(memory_bytes: int = 0, *, split: bool = False) -> tuple[Work, list[list[Task]]]:
     """Three modules' layers on four ranks, of several sizes; with split backwards weight halves wait a while."""
-    request = cases.two_encoders()
+    request = corners.two_encoders()
     request.job.options.split_backward = split
     request.job.cluster.memory_bytes[:] = [memory_bytes] if memory_bytes else []
     job = Job.from_spec(request.job)
@@ -130,7 +130,7 @@ def test_what_does_not_fit_with_all_layers_lean_is_refused() -> None:
 
 
 def test_a_batch_without_backward_keeps_nothing() -> None:
-    request: pb.PlanRequest = cases.forward_only()
+    request: pb.PlanRequest = corners.forward_only()
     request.job.cluster.memory_bytes[:] = [8_000_000]  # what the layers of the first rank take
     job = Job.from_spec(request.job)
     chunks = chunks_of(job, latency_balanced_partition(request.job, request.batch))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import cases
+import corners
 import pytest
 from dip.errors import CannotFitError, InvalidRequestError
 from dip.planner.v1 import planner_pb2 as pb
@@ -37,7 +37,7 @@ def test_the_set_ups(name: str, config: str) -> None:
 
 @pytest.mark.parametrize("name", BASELINES)
 def test_every_corner_of_the_contract(name: str) -> None:
-    for corner, build in cases.FITTING.items():
+    for corner, build in corners.FITTING.items():
         try:
             is_valid(name, build())
         except CannotFitError:
@@ -94,7 +94,7 @@ def test_megatron_balances_weights_and_the_latency_balanced_plan_time() -> None:
 
 
 def test_a_job_without_weights_is_cut_by_layers() -> None:
-    request = cases.one_module()
+    request = corners.one_module()
     request.job.model.modules[0].layers[0].static_bytes = 0
     plan = BASELINES["megatron"](request)
     assert sorted(chunk.num_layers for chunk in plan.partition.chunks) == [3, 3, 3, 4]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import cases
+import corners
 import pytest
 from dip.job import Job
 from dip.validation import validate_partition
@@ -10,9 +10,9 @@ from dip.validation import validate_partition
 from planner_service.baselines.separated import separated_interleaved, separated_stages
 
 
-@pytest.mark.parametrize("name", cases.FITTING)
+@pytest.mark.parametrize("name", corners.FITTING)
 def test_partitions_are_valid_and_stages_follow_the_ranks(name: str) -> None:
-    request = cases.FITTING[name]()
+    request = corners.FITTING[name]()
     request.job.options.segments.clear()
     job = Job.from_spec(request.job)
     for stages in separated_stages(job, request.batch, [1] * len(job.modules)):
@@ -24,7 +24,7 @@ def test_partitions_are_valid_and_stages_follow_the_ranks(name: str) -> None:
 
 
 def test_segments_visit_every_rank_once_each() -> None:
-    request = cases.three_ranks()
+    request = corners.three_ranks()
     stages = separated_stages(Job.from_spec(request.job), request.batch, [1, 2])
     for of_partition in stages:
         assert of_partition.stage_of == ((0, 1, 2), (3, 4, 5, 6, 7, 8))
@@ -33,6 +33,6 @@ def test_segments_visit_every_rank_once_each() -> None:
 
 
 def test_one_and_two_segments_are_tried_where_layers_allow() -> None:
-    request = cases.two_layers_on_four_ranks()
+    request = corners.two_layers_on_four_ranks()
     found = {len(one.partition.chunks) for one in separated_interleaved(request.job, request.batch)}
     assert found == {2 + 4, 2 + 8}

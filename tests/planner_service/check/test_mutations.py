@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from functools import cache
 
-import cases
+import corners
 import pytest
 from any_field import change_any_field
 from dip.fallback import fallback_plan
@@ -38,7 +38,7 @@ ALWAYS_FAULTY = (
 
 @cache
 def planned(name: str) -> tuple[pb.PlanRequest, pb.Plan]:
-    request = cases.FITTING[name]()
+    request = corners.FITTING[name]()
     return request, fallback_plan(request.job, default_partition(request.job, request.batch), request.batch)
 
 

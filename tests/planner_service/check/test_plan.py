@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import cases
+import corners
 import pytest
 from dip.digests import plan_digest
 from dip.errors import InvalidRequestError
@@ -38,9 +38,9 @@ def test_a_plan_with_a_split_backward_is_valid_where_the_job_allows_the_split() 
     )
 
 
-@pytest.mark.parametrize("name", cases.FITTING)
+@pytest.mark.parametrize("name", corners.FITTING)
 def test_fallback_plans_are_valid(name: str) -> None:
-    request = cases.FITTING[name]()
+    request = corners.FITTING[name]()
     partition = request.partition if request.partition.chunks else default_partition(request.job, request.batch)
     result = check_plan(request, fallback_plan(request.job, partition, request.batch))
     assert result.faults == ()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cases
+import corners
 import pytest
 from costs_tables import TABLES
 from dip.partition import default_partition
@@ -135,7 +136,7 @@ def test_a_job_without_a_batch_has_a_typical_one(dip: Callable[..., Any], tmp_pa
 
 
 def test_the_partition_of_a_request_counts(dip: Callable[..., Any], tmp_path: Path) -> None:
-    request = cases.loaded_partition()
+    request = corners.loaded_partition()
     path = tmp_path / "request.json"
     path.write_text(message_text(request))
     told = json.loads(dip("describe", path, "--json").out)
@@ -185,7 +186,7 @@ def test_gpus_of_a_file(dip: Callable[..., Any], tmp_path: Path) -> None:
 def test_measured_modules_beside_computed_ones(dip: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "measured").mkdir()
     (tmp_path / "measured" / "job.json").write_text(message_text(cases.job()))
-    (tmp_path / "measured" / "request.json").write_text(message_text(cases.one_microbatch()))
+    (tmp_path / "measured" / "request.json").write_text(message_text(corners.one_microbatch()))
     model, job = tmp_path / "model.json", tmp_path / "job.json"
     for name in ("job", "request"):
         vision = {"name": "vision", "measured": f"measured/{name}.json"}
@@ -263,7 +264,7 @@ def test_json_that_is_nothing_with_costs(dip: Callable[..., Any], tmp_path: Path
 
 
 def test_an_invalid_batch_is_named_by_its_field(dip: Callable[..., Any], tmp_path: Path) -> None:
-    request = cases.one_microbatch()
+    request = corners.one_microbatch()
     request.batch.microbatches[0].samples[0].instances["language"].units[0] = -1
     path = tmp_path / "request.json"
     path.write_text(message_text(request))

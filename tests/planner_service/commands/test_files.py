@@ -7,7 +7,7 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
-import cases
+import corners
 import pytest
 from dip.planner.v1 import planner_pb2 as pb
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.parametrize("name", cases.FITTING)
+@pytest.mark.parametrize("name", corners.FITTING)
 def test_a_message_comes_back_as_it_was_written(name: str, tmp_path: Path) -> None:
-    request = cases.FITTING[name]()
+    request = corners.FITTING[name]()
     write_text(str(tmp_path / "request.json"), message_text(request))
     assert read_message(str(tmp_path / "request.json"), pb.PlanRequest()) == request
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import cases
+import corners
 import pytest
 from dip.planner.v1 import planner_pb2 as pb
 from google.protobuf import json_format
@@ -36,7 +36,7 @@ def valid_plan(text: str, request: pb.PlanRequest) -> pb.Plan:
 
 
 def test_a_search_within_its_budget(dip: Callable[..., Any], write: Callable[..., Path], tmp_path: Path) -> None:
-    request = cases.two_encoders()
+    request = corners.two_encoders()
     ran = dip("plan", write(request), "-o", tmp_path / "plan.json", "--budget-ms", "100", "--seed", "7")
     assert (ran.code, ran.err) == (0, "")
     plan = valid_plan((tmp_path / "plan.json").read_text(), request)
@@ -48,7 +48,7 @@ def test_a_search_within_its_budget(dip: Callable[..., Any], write: Callable[...
 
 @pytest.mark.parametrize("name", ["loaded_partition", "split_backward_in_little_memory"])
 def test_the_fallback(dip: Callable[..., Any], write: Callable[..., Path], tmp_path: Path, name: str) -> None:
-    request = cases.FITTING[name]()
+    request = corners.FITTING[name]()
     ran = dip("plan", write(request), "-o", tmp_path / "plan.json", "--fallback")
     assert ran.code == 0
     plan = valid_plan((tmp_path / "plan.json").read_text(), request)
@@ -57,14 +57,14 @@ def test_the_fallback(dip: Callable[..., Any], write: Callable[..., Path], tmp_p
 
 
 def test_standard_output_carries_the_plan_alone(dip: Callable[..., Any], write: Callable[..., Path]) -> None:
-    request = cases.loaded_partition()
+    request = corners.loaded_partition()
     ran = dip("plan", write(request), "-o", "-", "--fallback")
     valid_plan(ran.out, request)
     assert "makespan" in ran.err
 
 
 def test_an_invalid_request_names_every_field(dip: Callable[..., Any], write: Callable[..., Path]) -> None:
-    request = cases.one_microbatch()
+    request = corners.one_microbatch()
     request.job.model.modules[0].layers[0].cost.points[1].units = -4
     request.batch.microbatches[0].samples[0].instances["language"].units[0] = 0
     ran = dip("plan", write(request), "-o", "-")
@@ -74,12 +74,12 @@ def test_an_invalid_request_names_every_field(dip: Callable[..., Any], write: Ca
     assert 'batch.microbatches[0].samples[0].instances["language"].units[0]: is 0' in ran.err
 
 
-@pytest.mark.parametrize("name", cases.CANNOT_FIT)
+@pytest.mark.parametrize("name", corners.CANNOT_FIT)
 @pytest.mark.parametrize("options", [(), ("--fallback",)], ids=["search", "fallback"])
 def test_a_batch_that_cannot_fit(
     dip: Callable[..., Any], write: Callable[..., Path], name: str, options: tuple[str, ...]
 ) -> None:
-    request = cases.CANNOT_FIT[name]()
+    request = corners.CANNOT_FIT[name]()
     ran = dip("plan", write(request), "-o", "-", *options)
     assert (ran.code, ran.out) == (3, "")
     assert "cannot fit: rank " in ran.err
@@ -117,12 +117,12 @@ def test_a_file_that_holds_no_request(dip: Callable[..., Any], tmp_path: Path, t
 def test_options_that_cannot_be(
     dip: Callable[..., Any], write: Callable[..., Path], options: tuple[str, ...], says: str
 ) -> None:
-    ran = dip("plan", write(cases.one_microbatch()), "-o", "-", *options)
+    ran = dip("plan", write(corners.one_microbatch()), "-o", "-", *options)
     assert (ran.code, ran.out) == (2, "")
     assert says in ran.err
 
 
 def test_a_plan_that_cannot_be_written(dip: Callable[..., Any], write: Callable[..., Path]) -> None:
-    ran = dip("plan", write(cases.loaded_partition()), "-o", "/does/not/exist/plan.json", "--fallback")
+    ran = dip("plan", write(corners.loaded_partition()), "-o", "/does/not/exist/plan.json", "--fallback")
     assert ran.code == 2
     assert "cannot write /does/not/exist/plan.json" in ran.err

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import random
 
-import cases
+import corners
 import pytest
 from dip.planner.v1 import planner_pb2 as pb
 from google.protobuf import json_format
@@ -82,10 +82,10 @@ VALUES = [None, True, 0, -1, 1.5, 2**70, "", "x", "7", [], [[]], {}, {"a": 1}, f
 
 
 @settings(max_examples=300, deadline=None)
-@given(name=st.sampled_from(sorted(cases.FITTING)), seed=st.integers(0, 2**32), changes=st.integers(0, 4))
+@given(name=st.sampled_from(sorted(corners.FITTING)), seed=st.integers(0, 2**32), changes=st.integers(0, 4))
 def test_spoiled_json_is_a_message_or_refused(name: str, seed: int, changes: int) -> None:
     rng = random.Random(seed)
-    value = json_format.MessageToDict(cases.FITTING[name](), preserving_proto_field_name=True)
+    value = json_format.MessageToDict(corners.FITTING[name](), preserving_proto_field_name=True)
     for _ in range(changes):
         spoil(value, rng)
     refusal = refused(value)

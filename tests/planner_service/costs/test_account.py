@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import cases
+import corners
 import pytest
 from dip.job import Job
 from dip.partition import default_partition
@@ -35,9 +36,9 @@ def uncut_work(request: pb.PlanRequest, partition: pb.Partition) -> Work:
     return Work(job=job, forward_only=request.batch.forward_only, chunks=chunks_of(job, partition), parts=parts)
 
 
-@pytest.mark.parametrize("name", cases.FITTING)
+@pytest.mark.parametrize("name", corners.FITTING)
 def test_loads_of_ranks_are_their_stage_tasks(name: str) -> None:
-    request = cases.FITTING[name]()
+    request = corners.FITTING[name]()
     cost, partition = accounted(request)
     work = uncut_work(request, partition)
     for rank in cost.ranks:
@@ -55,9 +56,9 @@ def test_loads_of_ranks_are_their_stage_tasks(name: str) -> None:
     assert sum(module.share for module in cost.modules) == pytest.approx(all_of_it)
 
 
-@pytest.mark.parametrize("name", cases.FITTING)
+@pytest.mark.parametrize("name", corners.FITTING)
 def test_ranks_together_do_what_modules_ask(name: str) -> None:
-    request = cases.FITTING[name]()
+    request = corners.FITTING[name]()
     del request.job.cluster.rank_speed[:]
     cost, partition = accounted(request)
     for module in cost.modules:
@@ -70,7 +71,7 @@ def test_ranks_together_do_what_modules_ask(name: str) -> None:
 
 
 def test_ways_to_run_layers() -> None:
-    cost, _ = accounted(cases.one_microbatch())
+    cost, _ = accounted(corners.one_microbatch())
     vision = cost.modules[0]
     store, recompute = vision.ways
     assert (store.name, recompute.name) == ("store", "recompute")
@@ -83,7 +84,7 @@ def test_ways_to_run_layers() -> None:
 
 
 def test_layers_without_a_way_store_in_it() -> None:
-    request = cases.one_microbatch()
+    request = corners.one_microbatch()
     before = accounted(request)[0].modules[0]
     bare = request.job.model.modules[0].layers.add()
     bare.CopyFrom(request.job.model.modules[0].layers[0])
@@ -95,7 +96,7 @@ def test_layers_without_a_way_store_in_it() -> None:
 
 
 def test_evaluation_has_no_backward_and_keeps_nothing() -> None:
-    request = cases.one_microbatch()
+    request = corners.one_microbatch()
     request.batch.forward_only = True
     cost, _ = accounted(request)
     for way in (way for module in cost.modules for way in module.ways):
@@ -136,5 +137,5 @@ def test_typical_instances_are_weighed_by_their_size() -> None:
 
 
 def test_the_account_is_plain_data() -> None:
-    told = asdict(accounted(cases.one_microbatch())[0])
+    told = asdict(accounted(corners.one_microbatch())[0])
     assert told["ranks"][0]["module_us"].keys() == {"vision", "language"}

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import cases
+import corners
 import pytest
 from costs_tables import TABLES
 from dip.errors import DipError
@@ -126,9 +127,9 @@ def test_the_typical_batch_of_a_description() -> None:
     }
 
 
-@pytest.mark.parametrize("name", cases.FITTING)
+@pytest.mark.parametrize("name", corners.FITTING)
 def test_every_job_has_a_typical_batch(name: str) -> None:
-    spec = cases.FITTING[name]().job
+    spec = corners.FITTING[name]().job
     batch = typical_batch(spec)
     validate_plan_request(pb.PlanRequest(job=spec, batch=batch))
     (microbatch,) = batch.microbatches

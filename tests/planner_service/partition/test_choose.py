@@ -6,7 +6,8 @@ import itertools
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
-from cases import CANNOT_FIT, FITTING, documents, job, module, request
+from cases import documents, job, module, request
+from corners import CANNOT_FIT, FITTING
 from dip.errors import CannotFitError
 from dip.job import Job
 from dip.validation import validate_partition

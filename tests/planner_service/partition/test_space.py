@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from cases import FITTING, documents, job, module, request
+from cases import documents, job, module, request
+from corners import FITTING
 from dip.job import Job
 
 from planner_service.partition.choice import Choice, Shape

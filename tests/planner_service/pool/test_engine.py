@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-import cases
+import corners
 from numba.core.registry import CPUDispatcher
 
 from planner_service.pool import engine
@@ -25,6 +25,6 @@ def test_solves_compile_nothing_that_warming_up_did_not() -> None:
     engine.warm_up()
     before = compiled()
     assert sum(before.values()) > 0
-    for make in (cases.seven_microbatches_on_four_ranks, cases.memory_that_differs_by_rank, cases.frozen_encoder):
+    for make in (corners.seven_microbatches_on_four_ranks, corners.memory_that_differs_by_rank, corners.frozen_encoder):
         engine.make_plan(make(), budget_ms=100)
     assert compiled() == before

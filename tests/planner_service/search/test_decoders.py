@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from cases import FITTING, documents, job, request
+from cases import documents, job, request
+from corners import FITTING
 from dip.partition import default_partition
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cases import FITTING, documents, job, request
+from cases import documents, job, request
+from corners import FITTING
 from dip.partition import default_partition
 from exhaustive import shortest_us
 from hypothesis import HealthCheck, given, settings

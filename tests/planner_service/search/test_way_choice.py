@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from cases import FITTING, documents, job, request
+from cases import documents, job, request
+from corners import FITTING
 from dip.partition import default_partition
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-import cases
+import corners
 import pytest
 from any_field import change_any_field
 from dip.fallback import fallback_plan
@@ -161,7 +161,7 @@ def test_a_rank_over_its_memory_is_named_with_the_action_that_is_too_much() -> N
 )
 def test_a_spoiled_plan_runs_or_is_refused(name: str, seed: int, changes: int) -> None:
     """What the checker accepts runs, and as long as it says; nothing else happens to what it does not."""
-    request, rng = cases.FITTING[name](), random.Random(seed)
+    request, rng = corners.FITTING[name](), random.Random(seed)
     plan = fallback_plan(request.job, default_partition(request.job, request.batch), request.batch)
     for _ in range(changes):
         mutation = rng.choice([*PLAN_MUTATIONS.values(), None])

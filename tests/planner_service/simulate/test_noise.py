@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import cases
+import corners
 import pytest
 from dip.fallback import fallback_plan
 from dip.partition import default_partition
@@ -45,7 +45,7 @@ def test_a_negative_duration_is_refused() -> None:
 
 
 def test_noise_depends_on_its_seed_and_not_on_the_order() -> None:
-    request = cases.seven_microbatches_on_four_ranks()
+    request = corners.seven_microbatches_on_four_ranks()
     plan = fallback_plan(request.job, default_partition(request.job, request.batch), request.batch)
     planned = simulate(request, plan)
     noisy = simulate(request, plan, durations=lognormal_noise(0.2, 1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 
-import cases
+import corners
 import pytest
 from dip.errors import InvalidRequestError
 from dip.fallback import fallback_plan
@@ -81,9 +81,9 @@ def test_random_plans_take_and_hold_what_the_checker_says(data: st.DataObject) -
     assert [(task.start_us, task.end_us) for task in found.tasks] == stated
 
 
-@pytest.mark.parametrize("name", cases.FITTING)
+@pytest.mark.parametrize("name", corners.FITTING)
 def test_every_corner_of_the_contract_runs(name: str) -> None:
-    request = cases.FITTING[name]()
+    request = corners.FITTING[name]()
     loaded = request.partition if request.partition.chunks else default_partition(request.job, request.batch)
     plan = fallback_plan(request.job, loaded, request.batch)
     found = simulate(request, plan)

@@ -7,7 +7,8 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
-from cases import FITTING, batch, job, module
+from cases import batch, job, module
+from corners import FITTING
 from dip.job import Job
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

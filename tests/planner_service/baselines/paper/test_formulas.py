@@ -6,7 +6,8 @@ import math
 from collections import Counter
 
 import pytest
-from cases import batch, job, module, one_module, three_ranks
+from cases import batch, job, module
+from corners import one_module, three_ranks
 from dip.job import Job
 from dip.parts import instances_of
 from dip.planner.v1 import planner_pb2 as pb

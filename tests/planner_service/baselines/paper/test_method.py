@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import random_requests
-from cases import CANNOT_FIT, FITTING
+from corners import CANNOT_FIT, FITTING
 from dip.errors import CannotFitError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
