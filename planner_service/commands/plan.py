@@ -35,7 +35,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--partition-budget-ms",
         type=int,
         metavar="MS",
-        help="time for a partition where the request has none (default: 1.5 times the search time, 5000 at most)",
+        help="most time for a partition where the request has none (default: 5000)",
     )
     parser.add_argument("--seed", type=int, metavar="N", help="of the search (default: the request's)")
     parser.add_argument("--workers", type=int, metavar="N", help="cores to search on (default: half of them)")
@@ -73,7 +73,7 @@ def _search(request: pb.PlanRequest, arguments: argparse.Namespace) -> pb.Plan:
         _int64("--partition-budget-ms", budget_ms, least=1)
     if workers is not None and not 1 <= workers <= MOST_WORKERS:
         raise CommandError(f"--workers is {workers}, must be from 1 to {MOST_WORKERS}")
-    from planner_service.planning import DEFAULT_BUDGET_MS, make_plan
+    from planner_service.planning import DEFAULT_BUDGET_MS, PARTITION_BUDGET_MS, make_plan
     from planner_service.pool.cores import default_workers, usable_cores
     from planner_service.warmup import are_compiled, compile_kernels
 
@@ -85,7 +85,7 @@ def _search(request: pb.PlanRequest, arguments: argparse.Namespace) -> pb.Plan:
         options.max_evaluations = (options.budget_ms or DEFAULT_BUDGET_MS) * EVALUATIONS_PER_MS
     return make_plan(
         request,
-        partition_budget_ms=budget_ms,
+        partition_budget_ms=budget_ms or PARTITION_BUDGET_MS,
         cores=workers or default_workers(usable_cores()),
         on_choice=lambda report: print(report.text(), file=_talk(arguments)),
     )

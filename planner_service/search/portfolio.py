@@ -18,6 +18,7 @@ import numpy as np
 
 from planner_service.search.bounds import improved_bound_us, lower_bound_us
 from planner_service.search.decoders import UNIFIED, Guide, decode
+from planner_service.search.even_ways import even_schedules
 from planner_service.search.exact import WindowModel, proven_bound_us
 from planner_service.search.justify import can_mirror, justify
 from planner_service.search.merging import merged
@@ -55,6 +56,9 @@ ANNEALED_UNTIL, SMALL_UNTIL = 0.8, 0.4
 
 WAYS_UNTIL, REORDERED_UNTIL = 0.55, 0.85
 """The same where memory is limited, for annealing with the ways of cells open, and decided."""
+
+EVEN_UNTIL = 0.4
+"""The same for annealing with the ways open, where cells that are all as lean do better at first."""
 
 TURNS = 2
 """How often ways are chosen anew."""
@@ -122,10 +126,15 @@ class Portfolio:
         yield Schedule.of(self.best)
         small = self.cp_sat and np.count_nonzero(self.best.decoded.start >= 0) <= EXACT_TASKS
         limited = is_limited(self.best.graph)
+        even = self._even(starts) if limited else None
         with ThreadPoolExecutor(self.cores, thread_name_prefix="search") as cores:
             until = SMALL_UNTIL if small else WAYS_UNTIL if limited else ANNEALED_UNTIL
+            if even is not None:
+                until = min(until, EVEN_UNTIL)
             self._anneal(self._walks(self.best.graph, starts, cores, limited=limited), until=until)
             schedule = Schedule.of(self.best)
+            if even is not None and even.makespan_us < schedule.makespan_us:
+                schedule = even
             if limited:
                 schedule = self._spend_memory(schedule)
                 yield schedule
@@ -156,7 +165,8 @@ class Portfolio:
         """Keep what a decoder made if it is better."""
         if found.makespan_us < self.best.makespan_us:
             self.best = replace(self.best, decoded=found, engine=engine, guide=guide)
-            self._note(engine, found.makespan_us)
+            if found.makespan_us < self.steps[-1].makespan_us:
+                self._note(engine, found.makespan_us)
 
     def _seeds(self) -> list[tuple[Decoded, Guide]]:
         """Decode all seeds, improve the best ones forwards and backwards; best first."""
@@ -201,6 +211,19 @@ class Portfolio:
         self.stopping.count(2 * rounds)
         self._offer(better, "forward-backward", guide)
         return better
+
+    def _even(self, starts: list[tuple[Decoded, Guide]]) -> Schedule | None:
+        """Schedule of cells that are all as lean, where one is better than all so far."""
+        guides = [guide for _, guide in starts[:MOST_WALKS]]
+        best: Schedule | None = None
+        for found in even_schedules(self.best, guides):
+            self.stopping.count(1 + len(guides))
+            if found.makespan_us < (self.best if best is None else best).makespan_us:
+                best = found
+                self._note(found.engine, found.makespan_us)
+            if self.stopping.spent(JUSTIFIED_UNTIL):
+                break
+        return best
 
     def _walks(self, graph: TaskGraph, starts: list[tuple[Decoded, Guide]], cores: Executor, *, limited: bool) -> Walks:
         moves = 0 if self.stopping.by_time else MOVES // MOST_WALKS

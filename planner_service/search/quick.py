@@ -28,7 +28,7 @@ RESERVES = (0.0, 0.2, 0.5, 0.8)
 """Shares of a rank's room that are worth a try as reserve, where memory is limited."""
 
 
-HOARDS = (0.05, 0.15, 1.0)
+HOARDS = (0.07, 1.0)
 """Shares of a rank's room that cells whose weight half waits may hold, where memory is limited."""
 
 
@@ -92,7 +92,7 @@ def quick_schedule(work: Work, *, seeds: int, reserves: Sequence[float] = RESERV
     split, more = _best_of_seeds(graph, seeds, reserves, hoards)
     tried += more
     priority = improved.decoded.start[: 2 * graph.num_cells].astype(np.float64)
-    for hoard in hoards:
+    for hoard in (0.0, *hoards):
         guide = improved.guide._replace(priority=priority, rule=UNIFIED, hoard=hoard)
         tried += 1
         split = min(split, Seed(decode(graph, guide), guide, f"{improved.name}, split"), key=_makespan)
