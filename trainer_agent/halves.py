@@ -18,11 +18,15 @@ what is done otherwise here:
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from types import NoneType
 from typing import TYPE_CHECKING
 
 import torch
 from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.utils._pytree import tree_leaves
+
+from trainer_agent.saved import Saved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,9 +34,9 @@ if TYPE_CHECKING:
     from torch.autograd.graph import Node
 
     from trainer_agent.holding import SavedTensors
-    from trainer_agent.saved import Saved
 
 Gradients = tuple[torch.Tensor | None, ...]
+_ALONE = Saved, torch.Tensor, torch.device, torch.dtype, int, float, NoneType
 
 
 @dataclass(slots=True)
@@ -102,9 +106,10 @@ class WeightHalf:
         """Accumulate the gradients of the parameters."""
         while self.groups:
             self.groups.pop().accumulate()
-        while self.whole:
-            tensor, gradient = self.whole.pop()
-            torch.autograd.backward([tensor], [gradient])
+        if self.whole:
+            tensors, gradients = zip(*self.whole, strict=True)
+            self.whole.clear()
+            torch.autograd.backward(tensors, gradients)
         self.root = None
 
     def tensors(self) -> Iterable[torch.Tensor]:
@@ -144,22 +149,38 @@ def input_half(
     try:
         with saved.noting_uses() as uses:
             torch.autograd.backward([output], [gradient], retain_graph=True, inputs=[*used, *now])
-            _release_what_is_done(uses, later)
+            _release_what_is_done(uses, later, cut)
     finally:
         for handle in handles:
             handle.remove()
     return WeightHalf(groups=later, root=root) if later else WeightHalf()
 
 
-def _release_what_is_done(uses: Iterable[tuple[Saved, Node]], later: Sequence[Group]) -> None:
+def _release_what_is_done(uses: Iterable[tuple[Saved, Node]], later: Sequence[Group], cut: _Cut) -> None:
     """Let go of what the input half took and the weight half will not."""
     if any(len(group.nodes) > 1 for group in later):
         # The way from one node of a group to another is run again.
         return
     needed = {node for group in later for node in group.nodes}
+    if not all(map(_stands_alone, _held_by(needed | cut.behind(needed)))):
+        # A layer that checkpoints itself runs again in the weight half, and takes its inputs in whatever node is first.
+        return
     for saved, node in uses:
         if node not in needed:
             saved.release()
+
+
+def _held_by(nodes: Iterable[Node]) -> Iterator[object]:
+    """Iterate over what the hooks of saved tensors made of those of some nodes."""
+    for node in nodes:
+        for name in dir(node):
+            if name.startswith("_raw_saved_"):
+                yield from (tensor.data for tensor in tree_leaves(getattr(node, name)) if tensor is not None)
+
+
+def _stands_alone(held: object) -> bool:
+    """Whether what hooks made of a saved tensor can be taken without anything else that was saved."""
+    return all(isinstance(part, _ALONE) for part in tree_leaves(held))
 
 
 class _Cut:
@@ -193,6 +214,17 @@ class _Cut:
             self.toward_inputs.add(node)
             if leaves:
                 self._leaving[node] = leaves
+
+    def behind(self, nodes: Iterable[Node]) -> set[Node]:
+        """Return all on the ways from some nodes to the parameters alone."""
+        found: set[Node] = set()
+        left = list(nodes)
+        while left:
+            for child, _ in left.pop().next_functions:
+                if child is not None and child in self._behind and child not in found:
+                    found.add(child)
+                    left.append(child)
+        return found
 
     def groups(self) -> list[Group]:
         """Group the parameters by the nodes where their ways leave, in an order that the graph alone decides."""

@@ -181,6 +181,60 @@ def checkpointed() -> Made:
     return Made(run, [*layers.parameters(), *last.parameters()])
 
 
+def checkpointed_to_the_end() -> Made:
+    """What takes the inputs of the checkpointed function first is not what the weight half needs; also nested."""
+    layers = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4)).to(DTYPE)
+
+    def inner(x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(layers[2](checkpoint(layers[:2], x, use_reentrant=False)))
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        hidden = checkpoint(lambda x: torch.tanh(layers[0](x)), torch.sin(x), use_reentrant=False)
+        return torch.tanh(checkpoint(inner, torch.sin(hidden), use_reentrant=False))
+
+    return Made(run, list(layers.parameters()))
+
+
+def checkpointed_weight() -> Made:
+    """A node behind the one where the way to the parameter leaves is the checkpointed one."""
+    w = parameter(5, 4)
+    return Made(lambda x: torch.tanh(checkpoint(lambda x: torch.tanh(x + w.sin()), x.sin(), use_reentrant=False)), [w])
+
+
+def one_checkpointed_layer() -> Made:
+    layers = nn.Sequential(nn.Linear(4, 4), nn.Tanh()).to(DTYPE)
+    return Made(lambda x: checkpoint(layers, torch.sin(x), use_reentrant=False), list(layers.parameters()))
+
+
+def batch_norm() -> Made:
+    norm, layer = nn.BatchNorm1d(4).to(DTYPE), nn.Linear(4, 4).to(DTYPE)
+    return Made(lambda x: layer(norm(layer(x))), [*norm.parameters(), *layer.parameters()])
+
+
+def weight_norm() -> Made:
+    layer = nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)).to(DTYPE)
+    return Made(lambda x: layer(torch.tanh(layer(x))), list(layer.parameters()))
+
+
+def recurrent() -> Made:
+    layer = nn.GRU(4, 4, 2).to(DTYPE)
+    return Made(lambda x: layer(x)[0], list(layer.parameters()))
+
+
+def experts() -> Made:
+    """One of which gets nothing."""
+    layers, gate = nn.ModuleList(nn.Linear(4, 4) for _ in range(3)).to(DTYPE), nn.Linear(4, 2).to(DTYPE)
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        scores, made = gate(x).softmax(1), torch.zeros_like(x)
+        for number in range(2):
+            (rows,) = torch.where(scores.argmax(1) == number)
+            made = made.index_add(0, rows, layers[number](x[rows]) * scores[rows, number, None])
+        return made
+
+    return Made(run, [*layers.parameters(), *gate.parameters()])
+
+
 GRAPHS = [
     mlp,
     attention,
@@ -200,6 +254,13 @@ GRAPHS = [
     autocast,
     full_backward_hook,
     checkpointed,
+    checkpointed_to_the_end,
+    checkpointed_weight,
+    one_checkpointed_layer,
+    batch_norm,
+    weight_norm,
+    recurrent,
+    experts,
 ]
 
 
