@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import torch
+from torch.utils._pytree import tree_map
 from torch.utils.checkpoint import checkpoint
 
 from trainer_agent.compiling import OFFLOAD, RECOMPUTE, STORE
@@ -14,6 +15,7 @@ from trainer_agent.errors import HandOffError, StageInterfaceError
 from trainer_agent.halves import WeightHalf, input_half
 from trainer_agent.holding import SavedTensors
 from trainer_agent.offloading import offloaded_alone
+from trainer_agent.owning import owned_gradients
 from trainer_agent.rows import add_gradients, gather_results
 from trainer_agent.saved import storages
 from trainer_agent.stages import StageTask
@@ -41,18 +43,18 @@ class _Kept:
     saved
         What the graph saved, where the backward is split.
     entered
-        On a first chunk that is split and whose inputs need no gradients: the first layer's input as ``enter`` made it,
-        and as the layers got it. Its gradient is then what the input half ends with.
+        On a first chunk that is split and whose inputs need no gradients: the tensors of the first layer's input as
+        ``enter`` made them, and as the layers got them. Their gradients are then what the input half ends with.
     """
 
     inputs: tuple[torch.Tensor, ...]
     output: torch.Tensor
     saved: SavedTensors | None
-    entered: tuple[torch.Tensor, torch.Tensor] | None
+    entered: list[tuple[torch.Tensor, torch.Tensor]]
 
     def leaves(self) -> list[torch.Tensor]:
         """Return the leaves whose gradients the input half computes."""
-        return [self.entered[1]] if self.entered else [leaf for leaf in self.inputs if leaf.requires_grad]
+        return [leaf for _, leaf in self.entered] or [leaf for leaf in self.inputs if leaf.requires_grad]
 
 
 class StageRunner:
@@ -166,7 +168,9 @@ class StageRunner:
         """
         kept = self._kept.pop(work.cell.sub_microbatch)
         if kept.output.requires_grad:
-            torch.autograd.backward([kept.output], [self._gradient(work, kept.output, gradients, loss_scale)])
+            gradient = self._gradient(work, kept.output, gradients, loss_scale)
+            with owned_gradients(self.module.parameters()):
+                torch.autograd.backward([kept.output], [gradient])
         return _gradients_of_inputs(work, kept)
 
     def backward_input(
@@ -184,18 +188,17 @@ class StageRunner:
         if kept.output.requires_grad:
             gradient = self._gradient(work, kept.output, gradients, loss_scale)
             saved.restore()
-            left = input_half(kept.output, gradient, kept.leaves(), saved)
-        if kept.entered is not None:
-            made, leaf = kept.entered
-            if leaf.grad is not None:
-                left.whole.append((made, leaf.grad))
+            with owned_gradients(self.module.parameters()):
+                left = input_half(kept.output, gradient, kept.leaves(), saved)
+        left.whole += [(made, leaf.grad) for made, leaf in kept.entered if leaf.grad is not None]
         self._left[work.cell.sub_microbatch] = left, saved
         return _gradients_of_inputs(work, kept)
 
     def backward_weight(self, work: CellPlan) -> None:
         """Run the weight half of one sub-microbatch and let go of all that is left of it."""
         left, saved = self._left.pop(work.cell.sub_microbatch)
-        left.run()
+        with owned_gradients(self.module.parameters()):
+            left.run()
         saved.release()
 
     def held_bytes(self, work: CellPlan) -> int:
@@ -210,13 +213,13 @@ class StageRunner:
         return torch.full_like(output, loss_scale) if self.chunk.is_loss else add_gradients(output, work, gradients)
 
     def _run(self, work: CellPlan, task: StageTask, inputs: tuple[torch.Tensor, ...]) -> _Kept:
-        saved, entered = SavedTensors(self._device, self.module.parameters) if work.is_split else None, None
+        saved = SavedTensors(self._device, self.module.parameters) if work.is_split else None
+        entered: list[tuple[torch.Tensor, torch.Tensor]] = []
         with nullcontext() if saved is None else saved.holding():
             if self.chunk.is_first:
                 x = self.module.enter(task, gather_results(self._input_modules, work.inputs, inputs))
-                if saved and x.requires_grad and not any(leaf.requires_grad for leaf in inputs):
-                    entered = x, x.detach().requires_grad_()
-                    x = entered[1]
+                if saved and not any(leaf.requires_grad for leaf in inputs):
+                    x, entered = _cut_off(x)
             else:
                 (x,) = inputs
             for layer, way in zip(self.module.layers, work.ways, strict=True):
@@ -277,6 +280,18 @@ class StageRunner:
                 expected=f"{list(shape)} of {declared.dtype}",
                 found=f"{list(output.shape)} of {output.dtype}",
             )
+
+
+def _cut_off(x: torch.Tensor) -> tuple[torch.Tensor, list[tuple[torch.Tensor, torch.Tensor]]]:
+    """Return what ``enter`` made, which may be several tensors, with leaves in their place, and both of each."""
+    leaves: dict[torch.Tensor, torch.Tensor] = {}
+
+    def leaf(made: object) -> object:
+        if not isinstance(made, torch.Tensor) or not made.requires_grad:
+            return made
+        return leaves.setdefault(made, made.detach().requires_grad_())
+
+    return cast("torch.Tensor", tree_map(leaf, x)), list(leaves.items())
 
 
 def _gradients_of_inputs(work: CellPlan, kept: _Kept) -> list[torch.Tensor | None]:

@@ -15,6 +15,7 @@ from dip.planner.v1 import planner_pb2 as pb
 from pipelines.cases import random_batch
 from pipelines.models import TinyBatch, TinyChunk, TinyModel, TinyModule
 from pipelines.plans import random_plan
+from torch import nn
 
 from trainer_agent.backward import StageRunner
 from trainer_agent.compiling import Compiler
@@ -26,11 +27,12 @@ from trainer_agent.setup import chunks_of_rank
 
 if TYPE_CHECKING:
     from trainer_agent.program import CellPlan
-    from trainer_agent.stages import Chunk, StageTask
+    from trainer_agent.stages import Chunk, Results, StageTask
     from trainer_agent.transfers import Transport
 
 MODEL = TinyModel(modules=(TinyModule(name="language", layers=4, width=8, dropout=0.3),))
 BATCH = random_batch(random.Random(1), MODEL, 1)
+ROWS = sum(units for samples in BATCH.microbatches[0] for units in samples["language"])
 
 
 def runner_and_cell(
@@ -302,3 +304,69 @@ def test_batches_are_handed_to_the_module_as_the_user_made_them() -> None:
     assert isinstance(task.batch, TinyBatch)
     assert not task.training
     assert task.samples == tuple(range(len(BATCH.microbatches[0])))
+
+
+class _Shifted(nn.Module):
+    """A layer whose bias meets all rows in one piece, without a sum."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+        self.bias = nn.Parameter(torch.zeros(ROWS * 8, dtype=torch.float64))
+
+    def forward(self, x: torch.Tensor, task: StageTask) -> torch.Tensor:
+        made: torch.Tensor = self.layer(x, task) + self.bias.view(ROWS, 8)
+        return made
+
+
+class _ShiftedChunk(TinyChunk):
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*arguments)  # type: ignore[arg-type]
+        self.layers = nn.ModuleList(_Shifted(layer) for layer in self.layers)
+
+
+class _Pair(nn.Module):
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, pair: list[torch.Tensor], task: StageTask) -> list[object]:
+        x, (other, _) = pair
+        return [self.layer(x, task), (other + self.layer(other, task), None)]
+
+
+class _PairsChunk(TinyChunk):
+    """Its layers hand on two tensors."""
+
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*arguments)  # type: ignore[arg-type]
+        self.layers = nn.ModuleList(_Pair(layer) for layer in self.layers)
+
+    def enter(self, task: StageTask, results: Results) -> torch.Tensor:
+        x = super().enter(task, results)
+        return [x, (x * 2, None)]  # type: ignore[return-value]
+
+    def loss(self, x: torch.Tensor, task: StageTask) -> torch.Tensor:
+        return super().loss(x[0] + x[1][0], task)
+
+
+@pytest.mark.parametrize("lean", [0.0, 1.0], ids=["stored", "recomputed"])
+@pytest.mark.parametrize("chunk_class", [_ShiftedChunk, _PairsChunk])
+def test_halves_of_layers_of_other_kinds_give_the_gradients_of_the_whole(
+    chunk_class: type[TinyChunk], lean: float
+) -> None:
+    """Also where another cell's input half comes in between, and where layers hand on several tensors."""
+    found = []
+    for split in (False, True):
+        runner, work = runner_and_cell(lean, MODEL, chunk_class, split=split)
+        cells = [replace(work, cell=work.cell._replace(sub_microbatch=number)) for number in range(3)]
+        torch.manual_seed(3)
+        for number, cell in enumerate(cells):
+            runner.forward(cell, [], BATCH, training=True)
+            backward = runner.backward_input if split else runner.backward
+            backward(cell, [], loss_scale=0.5 + number)
+        for cell in cells if split else []:
+            runner.backward_weight(cell)
+        found.append([parameter.grad for parameter in runner.module.parameters()])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-14)
