@@ -36,6 +36,10 @@ from planner_service.search.stopping import Stopping
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from dip.lowering import Task
+
+    from planner_service.baselines.paper.search import Found
+
 
 SEARCHES = ("mcts", "random")
 """What may order the segments."""
@@ -83,13 +87,7 @@ def paper_plan(
     CannotFitError
         If no way of the method fits the memory.
     """
-    validate_plan_request(request)
-    if search not in SEARCHES:
-        raise ValueError(f"search is {search!r}; allowed are {', '.join(SEARCHES)}")
-    if budget_ms <= 0:
-        raise ValueError(f"budget_ms is {budget_ms}; allowed is more than 0")
-    if partition is not None:
-        validate_partition(request.job, partition)
+    _check(request, budget_ms, partition, search)
     refused: CannotFitError | None = None
     for layout, work in _attempts(request, partition, sub_microbatches):
         try:
@@ -97,23 +95,15 @@ def paper_plan(
         except CannotFitError as error:
             refused = refused or error
             continue
-        bound_us = chain_bound_us(work)
         if not work.num_cells:
-            return lower(
-                work,
-                batch=request.batch,
-                partition=layout,
-                orders=[[]] * work.job.ranks,
-                ways=[],
-                lower_bound_us=bound_us,
-            )
+            idle: list[list[Task]] = [[]] * work.job.ranks
+            return lower(work, batch=request.batch, partition=layout, orders=idle, ways=[], lower_bound_us=0)
         base = Base.of(work, Candidates.of(work))
         compile_kernels(base)
-        stopping = Stopping(seconds=budget_ms / 1000, max_evaluations=max_evaluations)
         run = PaperSearch(
             base=base,
-            stopping=stopping,
-            bound_us=bound_us,
+            stopping=Stopping(seconds=budget_ms / 1000, max_evaluations=max_evaluations),
+            bound_us=chain_bound_us(work),
             seed=seed,
             at_random=search == "random",
             on_progress=on_progress,
@@ -122,25 +112,40 @@ def paper_plan(
         if found is None:
             refused = refused or _shortage(work)
             continue
-        report = pb.SearchReport(
-            elapsed_ms=stopping.elapsed_ms(),
-            evaluations=stopping.evaluations,
-            optimal=found.makespan_us == bound_us,
-        )
-        for step in run.steps:
-            report.steps.add(elapsed_ms=step.elapsed_ms, engine=f"paper: {step.engine}", makespan_us=step.makespan_us)
-        return lower(
-            work,
-            batch=request.batch,
-            partition=layout,
-            orders=orders_of(base, found.start),
-            ways=base.candidates.ways_of(found.chosen),
-            lower_bound_us=bound_us,
-            search=report,
-        )
+        return _lowered(request.batch, layout, run, found)
     if refused is None:
         raise RuntimeError("nothing was tried")
     raise refused
+
+
+def _check(request: pb.PlanRequest, budget_ms: int, partition: pb.Partition | None, search: str) -> None:
+    validate_plan_request(request)
+    if search not in SEARCHES:
+        raise ValueError(f"search is {search!r}; allowed are {', '.join(SEARCHES)}")
+    if budget_ms <= 0:
+        raise ValueError(f"budget_ms is {budget_ms}; allowed is more than 0")
+    if partition is not None:
+        validate_partition(request.job, partition)
+
+
+def _lowered(batch: pb.Batch, layout: pb.Partition, run: PaperSearch, found: Found) -> pb.Plan:
+    """Plan of what a search found."""
+    report = pb.SearchReport(
+        elapsed_ms=run.stopping.elapsed_ms(),
+        evaluations=run.stopping.evaluations,
+        optimal=found.makespan_us == run.bound_us,
+    )
+    for step in run.steps:
+        report.steps.add(elapsed_ms=step.elapsed_ms, engine=f"paper: {step.engine}", makespan_us=step.makespan_us)
+    return lower(
+        run.base.work,
+        batch=batch,
+        partition=layout,
+        orders=orders_of(run.base, found.start),
+        ways=run.base.candidates.ways_of(found.chosen),
+        lower_bound_us=run.bound_us,
+        search=report,
+    )
 
 
 def _attempts(
