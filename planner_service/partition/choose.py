@@ -151,7 +151,7 @@ class Chooser:
         return score, -fineness if score == math.inf else 0.0, choice
 
     def _is_worth_a_try(self, choice: Choice) -> bool:
-        """Whether a choice is new, and not surely worse than the best one even if no rank ever waits."""
+        """Whether a choice is new, and estimated to be shorter than the best one if no rank ever waits."""
         if choice in self._tried or choice in self._skipped:
             return False
         if self._leaders and self.estimator.load_us(choice) >= _score(self._leaders[0].chosen):

@@ -47,7 +47,7 @@ class ChoiceReport:
     tried
         All choices that were tried, in turn.
     skipped
-        How many were not, because their load alone takes longer than the best one's schedule.
+        How many were not, because their load alone is estimated to take longer than the best one's schedule.
     chosen
         The best one; None where nothing fitted.
     """

@@ -30,6 +30,9 @@ MOST_WALKS = 4
 HEAT = 2e-4
 """First temperature, as a share of the makespan."""
 
+COARSE_FIRST, COARSE_LAST = 0.9, 0.3
+"""Share of moves that shift groups, sub-microbatches or chunks rather than single tasks: at the start, and the end."""
+
 THRIFTY = 0.1
 """Share of moves that change who is lean, where memory is limited."""
 
@@ -72,9 +75,9 @@ class Walks:
     ) -> None:
         self._graph, self._cores, self._random = graph, cores, random
         self._part = np.array(work.cell_part, dtype=np.int64)
-        self._place = np.array(
-            [chunk.module * (1 << 20) + chunk.index for chunk in work.cell_chunk], dtype=np.int64
-        )  # which chunk: only equality counts
+        number: dict[tuple[int, int], int] = {}
+        chunks = [(chunk.module, chunk.index) for chunk in work.cell_chunk]
+        self._chunk = np.array([number.setdefault(chunk, len(number)) for chunk in chunks], dtype=np.int64)
         self._thrifty = THRIFTY if limited else 0.0
         self._walks = [_walk(graph, found, guide) for found, guide in starts[:MOST_WALKS] if found.makespan_us < NEVER]
         self._fixed = moves > 0
@@ -94,7 +97,8 @@ class Walks:
         """
         left = max(0.0, 1.0 - progress)
         heat = HEAT * left * self.best[0].makespan_us
-        moves = Moves(self._part, self._place, self._moves, heat, 0.3 + 0.6 * left, self._thrifty)
+        coarse = COARSE_LAST + (COARSE_FIRST - COARSE_LAST) * left
+        moves = Moves(self._part, self._chunk, self._moves, heat, coarse, self._thrifty)
         seeds = self._random.integers(1 << 31, size=len(self._walks)).tolist()
         began = time.monotonic()
         runs = [
