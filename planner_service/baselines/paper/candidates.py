@@ -45,7 +45,7 @@ class Candidates:
 
     @classmethod
     def of(cls, work: Work) -> Candidates:
-        """Candidates of all cells; where memory is not limited, only the way "store" that costs least time."""
+        """Candidates of all cells; where memory is not limited, only the way "store"."""
         cells: dict[int, int] = {}
         for cell, kind in enumerate(work.cell_kind):
             cells.setdefault(kind, cell)

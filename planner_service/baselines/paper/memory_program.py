@@ -113,7 +113,10 @@ def pairs_of(order: Ints, n: int, candidates: Candidates) -> list[Pairs]:
 
 
 def solve_rank(candidates: Candidates, pairs: Sequence[Pairs], room: int, feasible: Ints) -> list[list[int]]:
-    """Candidates of the cells of each pair: least time within the room, at most ``GAP`` above the least.
+    """Candidates of the cells of each pair that add little time and stay within the room.
+
+    Where the solver is done within ``EFFORT``, the time added is at most ``GAP`` above the least for sizes rounded up;
+    else it is the best that the solver or the greedy choice found.
 
     Parameters
     ----------
