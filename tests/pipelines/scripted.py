@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from pipelines.training import Case
 
+    from trainer_agent.executor import Executor
     from trainer_agent.program import TransferStep
     from trainer_agent.stages import Chunk, ChunkModule
     from trainer_agent.transfers import Incoming, Outgoing
@@ -108,17 +109,22 @@ class Raised:
 def _outcome(case: Case, mesh: Mesh, transport: ScriptedTransport) -> Raised | None:
     """Run a case until a step raises."""
     executor, _ = make_executor(case, mesh, transport)
+    return _raised(executor, case, mesh)
+
+
+def _raised(executor: Executor, case: Case, mesh: Mesh) -> Raised | None:
+    """Step until that raises."""
     for of_replica in case.steps:
         batch, start = of_replica[mesh.replica].batch_of(mesh.rank), time.monotonic()
         try:
             executor.step(batch)
-        except TrainerAgentError as error:
-            took = time.monotonic() - start
+        except (TrainerAgentError, ArithmeticError) as error:
+            took, said = time.monotonic() - start, "; ".join([str(error), *getattr(error, "__notes__", ())])
             try:
                 executor.step(batch)
             except TrainerAgentError as refusal:
-                return Raised(type(error).__name__, str(error), took, type(refusal).__name__)
-            return Raised(type(error).__name__, str(error), took, "")
+                return Raised(type(error).__name__, said, took, type(refusal).__name__)
+            return Raised(type(error).__name__, said, took, "")
     return None
 
 
@@ -131,6 +137,22 @@ def fail_at(case: Case, timeout_s: float, victim: int, transfer: int, how: signa
             os.kill(os.getpid(), how)
 
     return _outcome(case, mesh, ScriptedTransport(GroupTransport(mesh), script))
+
+
+def raise_in_a_gradient(case: Case, timeout_s: float, victim: int, parameter: str) -> Raised | None:
+    """Run a case in which a hook of one rank's parameter raises in its second backward, and the process lives on."""
+    mesh = Mesh.create(replicas=case.replicas, timeout_s=timeout_s)
+    executor, _ = make_executor(case, mesh)
+    calls = []
+
+    def hook(gradient: torch.Tensor) -> None:
+        calls.append(gradient.shape)
+        if len(calls) == 2:
+            raise ArithmeticError("no gradient")
+
+    if mesh.rank == victim:
+        dict(executor.named_parameters())[parameter].register_hook(hook)
+    return _raised(executor, case, mesh)
 
 
 def measured_us(case: Case, delay_s: float) -> list[int]:

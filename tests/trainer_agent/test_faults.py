@@ -13,7 +13,7 @@ from pipelines.cases import random_batch
 from pipelines.models import TinyModel, TinyModule
 from pipelines.plans import random_plan
 from pipelines.processes import Workers
-from pipelines.scripted import Raised, fail_at
+from pipelines.scripted import Raised, fail_at, raise_in_a_gradient
 from pipelines.training import Case, Step
 
 if TYPE_CHECKING:
@@ -35,16 +35,18 @@ def doomed() -> Iterator[Workers]:
     made.close()
 
 
-def three_ranks(steps: int) -> Case:
+def three_ranks(steps: int, *, split: float = 0.0, tied: tuple[tuple[str, ...], ...] = ()) -> Case:
     """A chain over three ranks: the middle one has transfers with both others."""
     draw = random.Random(1)
-    model = TinyModel(modules=(TinyModule(name="vision"), TinyModule(name="language", inputs=("vision",), layers=4)))
-    spec = model.spec(3)
+    model = TinyModel(
+        modules=(TinyModule(name="vision"), TinyModule(name="language", inputs=("vision",), layers=4)), tied=tied
+    )
+    spec = model.spec(3, split_backward=split > 0)
     partition = pb.Partition()
     for rank, (module, index, first) in enumerate((("vision", 0, 0), ("language", 0, 0), ("language", 1, 2))):
         partition.chunks.add(module=module, index=index, rank=rank, first_layer=first, num_layers=2)
     batches = [random_batch(draw, model, 4) for _ in range(steps)]
-    plans = [random_plan(draw, spec, partition, batch.metadata()) for batch in batches]
+    plans = [random_plan(draw, spec, partition, batch.metadata(), split=split) for batch in batches]
     run = [[Step(batch=batch, plan=plan)] for batch, plan in zip(batches, plans, strict=True)]
     return Case(name="chain", model=model, spec=spec, partition=partition, steps=run)
 
@@ -78,3 +80,23 @@ def test_a_frozen_rank(doomed: Workers) -> None:
     pid = doomed.processes[VICTIM].pid
     assert pid is not None
     os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize(("split", "phase"), [(0.0, "backward"), (1.0, "weight half")])
+@pytest.mark.parametrize("tied", [(), (("vision.embed.weight", "language.embed.weight"),)], ids=["apart", "tied"])
+def test_a_rank_that_raises_in_a_gradient_and_lives_on(
+    doomed: Workers, split: float, phase: str, tied: tuple[tuple[str, ...], ...]
+) -> None:
+    """Its own error has a note; the others raise within the timeout, even where all that is left is a sum."""
+    case = three_ranks(3, split=split, tied=tied)
+    doomed.start(raise_in_a_gradient, 3, case, TIMEOUT_S, VICTIM, "language.layers.0.mix.weight")
+    for rank in range(3):
+        raised = doomed.answer(rank, limit_s=60)
+        assert isinstance(raised, Raised), raised
+        assert raised.after_s < TIMEOUT_S + MARGIN_S, raised
+        assert raised.afterwards == "ExecutorFailedError", raised
+        if rank == VICTIM:
+            assert raised.kind == "ArithmeticError"
+            assert f"raised on rank {VICTIM}, in the {phase} of language.0 on" in raised.message
+        else:
+            assert raised.kind in ("PeerLostError", "StepTimeoutError")
