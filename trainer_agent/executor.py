@@ -54,7 +54,8 @@ class Executor:
     rest, and every tensor that the weight half does not need goes after the input half. Parameters of one dimension,
     and all of a compiled layer or a custom ``autograd.Function``, get their gradients in the input half. Layers may
     checkpoint by themselves with ``use_reentrant=False``: each half then recomputes, which the strategy "recompute"
-    avoids.
+    avoids. Hooks of parameters run as in ``loss.backward()``; those of a tensor between two uses of one parameter run
+    in both halves, the second time for the parameter's sake: what they return counts once, what they note does not.
 
     One parameter that several chunks share (an embedding that is the head as well) must be named in ``tied``: then its
     copies start alike and get the sum of their gradients. To an optimizer they are several parameters: a norm of all

@@ -24,9 +24,10 @@ class Offloaded:
         self._places: list[tuple[Saved, torch.Tensor, torch.device]] = []
 
     def place(self, tensor: torch.Tensor) -> Saved:
-        """Copy a tensor to the host and return its place, with nothing in it."""
-        saved = Saved()
-        self._places.append((saved, on_host(tensor), tensor.device))
+        """Copy a tensor to the host and return its place, with nothing in it until `restore`."""
+        copy, device = on_host(tensor), tensor.device
+        saved = Saved(copy=lambda: copy.to(device, non_blocking=True, copy=True))
+        self._places.append((saved, copy, device))
         return saved
 
     def restore(self) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from trainer_agent.errors import StageInterfaceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     import torch
 
@@ -17,12 +17,20 @@ class Saved:
 
     Torch does not look at versions where hooks hold what was saved, so this does: a tensor that was written to since
     would give a wrong gradient, silently.
+
+    Parameters
+    ----------
+    tensor
+        What is held from the start.
+    copy
+        Makes a copy for those who cannot wait until it is back: a backward that a layer runs inside of its forward.
     """
 
-    __slots__ = ("_released", "_tensor", "_version")
+    __slots__ = ("_copy", "_released", "_tensor", "_version")
 
-    def __init__(self, tensor: torch.Tensor | None = None) -> None:
+    def __init__(self, tensor: torch.Tensor | None = None, *, copy: Callable[[], torch.Tensor] | None = None) -> None:
         self._tensor: torch.Tensor | None = None
+        self._copy = copy
         self._version = 0
         self._released = False
         if tensor is not None:
@@ -30,7 +38,7 @@ class Saved:
 
     def put(self, tensor: torch.Tensor) -> None:
         """Hold a tensor, without the graph that made it."""
-        self._tensor = tensor.detach()
+        self._tensor, self._copy = tensor.detach(), None
         self._version = tensor._version
 
     def get(self) -> torch.Tensor:
@@ -39,11 +47,16 @@ class Saved:
         Raises
         ------
         StageInterfaceError
-            It was written to since it was saved, or it was let go of.
+            It was written to since it was saved, it was let go of, or it is not back yet.
         """
+        if self._copy is not None:
+            return self._copy()
+        if self._tensor is None and self._released:
+            raise StageInterfaceError("a backward needs a tensor that is not held any more")
         if self._tensor is None:
             raise StageInterfaceError(
-                "a backward needs a tensor that is not held" + (" any more" if self._released else " yet")
+                "a backward needs a tensor that is not held yet: a layer that runs a backward inside of its forward "
+                'cannot be recomputed; give its costs without the strategy "recompute"'
             )
         if self._tensor._version != self._version:
             raise StageInterfaceError(
@@ -54,7 +67,7 @@ class Saved:
 
     def release(self) -> None:
         """Let go of it for good."""
-        self._tensor, self._released = None, True
+        self._tensor, self._copy, self._released = None, None, True
 
     @property
     def held(self) -> torch.Tensor | None:

@@ -158,6 +158,22 @@ def test_an_input_that_was_written_to_is_an_error_when_it_is_recomputed() -> Non
     assert y.requires_grad
 
 
+def with_a_backward_inside(x: torch.Tensor) -> torch.Tensor:
+    """As of a layer that follows the gradient of an energy."""
+    with torch.enable_grad():
+        leaf = x.detach().requires_grad_()
+        (slope,) = torch.autograd.grad((leaf**3).sum(), leaf)
+    return x * slope
+
+
+def test_a_layer_that_runs_a_backward_of_its_own_may_be_offloaded_and_says_so_where_it_is_recomputed() -> None:
+    block = _Block(with_a_backward_inside)
+    for one, other in zip(gradients("offload", block), gradients("store", block), strict=True):
+        assert torch.equal(one, other)
+    with pytest.raises(StageInterfaceError, match="a backward inside of its forward cannot be recomputed"):
+        gradients("recompute", block)
+
+
 def test_what_is_away_cannot_be_used() -> None:
     saved = Saved()
     with pytest.raises(StageInterfaceError, match="not held yet"):
