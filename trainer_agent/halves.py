@@ -55,7 +55,7 @@ class Group:
 
     nodes: list[Node]
     parameters: list[torch.Tensor]
-    arrived: dict[Node, Gradients] = field(default_factory=dict)
+    arrived: dict[Node, tuple[Saved | None, ...]] = field(default_factory=dict)
 
     @property
     def is_cheap(self) -> bool:
@@ -64,10 +64,20 @@ class Group:
         return flat or all(isinstance(node, BackwardCFunction) for node in self.nodes)
 
     def accumulate(self) -> None:
-        """Run the ways from its nodes to its parameters, then let go of what arrived."""
+        """Run the ways from its nodes to its parameters, then let go of what arrived.
+
+        Raises
+        ------
+        StageInterfaceError
+            A backward of the user's own wrote into a gradient that arrived here, too.
+        """
         edges, gradients = [], []
-        for node, arrived in self.arrived.items():
-            for number, gradient in enumerate(arrived):
+        arrived = {
+            node: tuple(None if held is None else held.get() for held in of_node)
+            for node, of_node in self.arrived.items()
+        }
+        for node, of_node in arrived.items():
+            for number, gradient in enumerate(of_node):
                 if gradient is not None:
                     edges.append(GradientEdge(node, number))
                     gradients.append(gradient)
@@ -75,7 +85,7 @@ class Group:
             return
         # Where one of its nodes leads to another, what comes along that way is in what arrived already; and what a
         # tensor's hook changed is changed already.
-        handles = [node.register_prehook(_instead(arrived)) for node, arrived in self.arrived.items()]
+        handles = [node.register_prehook(_instead(of_node)) for node, of_node in arrived.items()]
         try:
             torch.autograd.backward(edges, gradients, retain_graph=True, inputs=self.parameters)
         finally:
@@ -116,7 +126,7 @@ class WeightHalf:
         """Iterate over the gradients that are held."""
         for group in self.groups:
             for arrived in group.arrived.values():
-                yield from (gradient for gradient in arrived if gradient is not None)
+                yield from (held.held for held in arrived if held is not None and held.held is not None)
         for _, gradient in self.whole:
             yield gradient
 
@@ -273,7 +283,7 @@ def _variable(node: Node) -> torch.Tensor | None:
 
 def _keep(group: Group, node: Node) -> Callable[[Gradients], None]:
     def hook(gradients: Gradients) -> None:
-        group.arrived[node] = gradients
+        group.arrived[node] = tuple(None if gradient is None else Saved(gradient) for gradient in gradients)
 
     return hook
 

@@ -433,6 +433,25 @@ def test_a_tensor_that_was_written_to_after_it_was_saved_is_an_error_in_either_h
             input_half(y, torch.ones_like(y), [x] if needs_gradient else [], saved).run()
 
 
+class _Tripled(torch.autograd.Function):
+    """Does what torch forbids: writes into the gradient that it gets."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient.mul_(3)
+
+
+def test_a_gradient_that_was_written_to_before_the_weight_half_is_an_error() -> None:
+    w = parameter(4, 4)
+    left, _ = begun(Made(lambda x: _Tripled.apply(x.sin()) + x @ w, [w]), given())  # type: ignore[no-untyped-call]
+    with pytest.raises(StageInterfaceError, match=r"tensor \[5, 4\] .* changed in place"):
+        left.run()
+
+
 def test_checkpointing_that_calls_backward_by_itself_is_an_error_of_torchs() -> None:
     layer = nn.Linear(4, 4).to(DTYPE)
     made = Made(lambda x: torch.sin(checkpoint(layer, x, use_reentrant=True)), list(layer.parameters()))
