@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+MAX_EVALUATIONS = 200
+"""Schedules that each request tries: enough for every engine to get its turn."""
+
+
 def are_compiled(cache: Path = CACHE) -> bool:
     """Whether all kernels are in the cache, as they are in the source."""
     return (cache / "complete").exists()
@@ -55,10 +59,11 @@ def load_kernels() -> None:
 
 
 def small_requests() -> list[pb.PlanRequest]:
-    """Requests that run every kernel: backwards whole and split."""
-    whole, split = _small_request(), _small_request()
+    """Requests that run every kernel: backwards whole and split; memory without limit, which leaves time to polish."""
+    whole, split, unlimited = _small_request(), _small_request(), _small_request()
     split.job.options.split_backward = True
-    return [whole, split]
+    unlimited.job.cluster.memory_bytes.clear()
+    return [whole, split, unlimited]
 
 
 def _small_request() -> pb.PlanRequest:
@@ -74,7 +79,7 @@ def _small_request() -> pb.PlanRequest:
         job=pb.JobSpec(
             model=pb.Model(modules=modules),
             cluster=pb.Cluster(ranks=2, memory_bytes=[500], link_latency_us=3, link_bytes_per_us=1),
-            options=pb.PlannerOptions(max_evaluations=60),
+            options=pb.PlannerOptions(max_evaluations=MAX_EVALUATIONS),
         ),
         # Too many tasks for CP-SAT to be given the whole, which would take seconds and compile nothing.
         batch=pb.Batch(microbatches=[_microbatch(1 + j % 5, 1 + j % 7) for j in range(40)]),
