@@ -28,6 +28,7 @@ from planner_service.search.schedule import Schedule
 from planner_service.search.seeds import seed_guides
 from planner_service.search.walks import MOST_WALKS, Walks
 from planner_service.search.way_choice import improve_memory
+from planner_service.search.ways import some_are_quicker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,6 +60,15 @@ WAYS_UNTIL, REORDERED_UNTIL = 0.55, 0.85
 
 EVEN_UNTIL = 0.4
 """The same for annealing with the ways open, where cells that are all as lean do better at first."""
+
+TIGHTENED_UNTIL = 0.5
+"""The same for proving how good the best of seeds is."""
+
+OVERRUN, OVERRUN_S = 0.1, 0.05
+"""How far the last bound may overrun the time: a share of it, and seconds."""
+
+LEAST_WINDOW_S = 0.03
+"""Time left below which no window is begun: its model alone takes as long."""
 
 TURNS = 2
 """How often ways are chosen anew."""
@@ -122,20 +132,21 @@ class Portfolio:
         if not self.best.work.num_cells:
             return
         starts = self._seeds()
-        self._tighten(self.best.makespan_us)
+        self._tighten(self.best.makespan_us, until=TIGHTENED_UNTIL)
         yield Schedule.of(self.best)
         small = self.cp_sat and np.count_nonzero(self.best.decoded.start >= 0) <= EXACT_TASKS
         limited = is_limited(self.best.graph)
-        even = self._even(starts) if limited else None
+        choose_ways = limited or some_are_quicker(self.best.work)
+        even = self._even(starts) if choose_ways else None
         with ThreadPoolExecutor(self.cores, thread_name_prefix="search") as cores:
-            until = SMALL_UNTIL if small else WAYS_UNTIL if limited else ANNEALED_UNTIL
+            until = SMALL_UNTIL if small else WAYS_UNTIL if choose_ways else ANNEALED_UNTIL
             if even is not None:
                 until = min(until, EVEN_UNTIL)
             self._anneal(self._walks(self.best.graph, starts, cores, limited=limited), until=until)
             schedule = Schedule.of(self.best)
             if even is not None and even.makespan_us < schedule.makespan_us:
                 schedule = even
-            if limited:
+            if choose_ways:
                 schedule = self._spend_memory(schedule)
                 yield schedule
                 schedule = self._reorder(schedule, cores)
@@ -145,7 +156,7 @@ class Portfolio:
         shortened = replace(merged(schedule), engine="whole backwards")
         if shortened.makespan_us < schedule.makespan_us:
             self._note(shortened.engine, shortened.makespan_us)
-        self._tighten(shortened.makespan_us)
+        self._tighten(shortened.makespan_us, until=1.0 + OVERRUN + OVERRUN_S / self.stopping.seconds)
         yield shortened
 
     def _done(self, share: float, makespan_us: int | None = None) -> bool:
@@ -154,12 +165,23 @@ class Portfolio:
         return self.stopping.spent(share) or reached <= self.bound_us
 
     def _note(self, engine: str, makespan_us: int) -> None:
+        if self.steps and makespan_us >= self.steps[-1].makespan_us:
+            return  # better than what this engine began with, and not than what another one has found
         self.steps.append(Step(elapsed_ms=self.stopping.elapsed_ms(), engine=engine, makespan_us=makespan_us))
 
-    def _tighten(self, makespan_us: int) -> None:
-        """Prove as much as can be proven of a schedule's distance from the optimum."""
-        if makespan_us > self.bound_us:
-            self.bound_us = max(self.bound_us, improved_bound_us(self.best.work, incumbent_us=makespan_us))
+    def _tighten(self, makespan_us: int, *, until: float) -> None:
+        """Prove as much as can be proven of a schedule's distance from the optimum until a share of the time is used.
+
+        Where the clock does not decide, all of it: the bound must not depend on how much was tried before.
+        """
+        if makespan_us <= self.bound_us:
+            return
+
+        def out_of_time() -> bool:
+            return self.stopping.by_time and self.stopping.spent(until)
+
+        proven = improved_bound_us(self.best.work, incumbent_us=makespan_us, out_of_time=out_of_time)
+        self.bound_us = max(self.bound_us, proven)
 
     def _offer(self, found: Decoded, engine: str, guide: Guide) -> None:
         """Keep what a decoder made if it is better."""
@@ -282,7 +304,7 @@ class Portfolio:
         result = model.solve(seconds=self.stopping.left_s() / 2, effort=self._effort(EXACT_EFFORT), seed=self.seed)
         if result.start is not None:
             schedule = self._better(schedule, schedule.reordered(result.start, "CP-SAT"))
-        self._tighten(schedule.makespan_us)
+        self._tighten(schedule.makespan_us, until=1.0)
         if schedule.makespan_us > self.bound_us and not self.stopping.spent():
             left_s, effort = self.stopping.left_s(), self._effort(EXACT_EFFORT)
             proven = proven_bound_us(schedule, seconds=left_s, effort=effort, seed=self.seed)
@@ -299,8 +321,8 @@ class Portfolio:
     def _polish(self, schedule: Schedule) -> Schedule:
         """Solve neighbourhoods of the schedule anew."""
         best = schedule
-        while not self.stopping.spent() and best.makespan_us > self.bound_us:
-            seconds, effort = self.stopping.left_s(), self._effort(WINDOW_EFFORT)
+        while not self._done(1.0, best.makespan_us) and (seconds := self.stopping.left_s()) >= LEAST_WINDOW_S:
+            effort = self._effort(WINDOW_EFFORT)
             found = self.neighbourhoods.improve(schedule, seconds=seconds, effort=effort)
             if found is not None:
                 schedule = found

@@ -36,7 +36,7 @@ class Mixture:
     @property
     def time_us(self) -> float:
         """Forward and backward."""
-        return self.cost.forward_us + self.cost.backward_input_us + self.cost.backward_weight_us
+        return _time_us(self.cost)
 
     def followed_by(self, other: Mixture) -> Mixture:
         """Both, the other's layers behind these."""
@@ -75,6 +75,22 @@ class CandidateWays:
         return tuple(dict.fromkeys(ways))
 
 
+def some_are_quicker(work: Work) -> bool:
+    """Whether some strategy takes some layer less time than storing: it pays without any limit of memory."""
+    kinds = {work.cell_kind[c] for c in range(work.num_cells) if work.has_backward(c)}
+    return any(_is_quicker_lean(work, work.kinds[kind]) for kind in kinds)
+
+
+def _is_quicker_lean(work: Work, kind: Kind) -> bool:
+    module = work.job.modules[kind.chunk.module]
+    for run, _ in module.runs_of(kind.chunk.first_layer, kind.chunk.num_layers):
+        names = (STORE, *run.table.strategies)
+        stored, *others = (_time_us(_cost_of(run, name, kind, frozen=module.frozen)) for name in names)
+        if any(other < stored for other in others):
+            return True
+    return False
+
+
 def undominated(mixtures: Iterable[Mixture]) -> list[Mixture]:
     """Mixtures that no other one beats in time, in bytes kept and in bytes between the halves; the quickest first."""
     kept: list[Mixture] = []
@@ -104,9 +120,7 @@ def thinned(mixtures: Sequence[Mixture], most: int) -> list[Mixture]:
 def _mixtures(run: LayerRun, count: int, kind: Kind, *, frozen: bool) -> Iterator[Mixture]:
     """Ways to run ``count`` equal layers, all of one strategy and of two and more strategies at even steps."""
     names = [name for name in run.table.strategies if name != STORE] + [STORE]
-    costs = [run.table.at(name, kind.units, kind.squares) for name in names]
-    if frozen:  # no gradients of weights
-        costs = [cost._replace(backward_weight_us=0.0) for cost in costs]
+    costs = [_cost_of(run, name, kind, frozen=frozen) for name in names]
     step = 1
     while _num_compositions(-(-count // step), len(names)) > 4 * MOST_MIXTURES:
         step += 1
@@ -117,6 +131,16 @@ def _mixtures(run: LayerRun, count: int, kind: Kind, *, frozen: bool) -> Iterato
                 cost = cost.plus(of_layer, layers)
                 way.append((name, layers))
         yield Mixture(way=tuple(way), cost=cost)
+
+
+def _cost_of(run: LayerRun, name: str, kind: Kind, *, frozen: bool) -> Cost:
+    """What a layer costs with a strategy; frozen ones have no gradients of weights."""
+    cost = run.table.at(name, kind.units, kind.squares)
+    return cost._replace(backward_weight_us=0.0) if frozen else cost
+
+
+def _time_us(cost: Cost) -> float:
+    return cost.forward_us + cost.backward_input_us + cost.backward_weight_us
 
 
 def _num_compositions(count: int, parts: int) -> int:

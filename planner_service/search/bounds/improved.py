@@ -14,6 +14,8 @@ from planner_service.search.bounds.tasks import FastestTasks, fastest_tasks
 from planner_service.search.bounds.windows import narrow
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from dip.work import Work
 
 ROUNDS = 50
@@ -23,10 +25,14 @@ PRECISION = 1e-4
 """Share of the bound to which the longest length that can be refuted is found."""
 
 
-def improved_bound_us(work: Work, *, incumbent_us: int) -> int:
+def _never() -> bool:
+    return False
+
+
+def improved_bound_us(work: Work, *, incumbent_us: int, out_of_time: Callable[[], bool] = _never) -> int:
     """Best bound that refuting lengths proves.
 
-    The better the incumbent, the sooner it is found; the clock has no say in it.
+    The better the incumbent, the sooner it is found.
 
     Parameters
     ----------
@@ -34,6 +40,8 @@ def improved_bound_us(work: Work, *, incumbent_us: int) -> int:
         The stage tasks.
     incumbent_us
         Makespan of some schedule of it.
+    out_of_time
+        Asked before each length whether to be content with what is proven; by default the clock has no say.
 
     Returns
     -------
@@ -41,11 +49,14 @@ def improved_bound_us(work: Work, *, incumbent_us: int) -> int:
         Microseconds, at least those of ``lower_bound_us`` and at most ``incumbent_us``.
     """
     tasks = fastest_tasks(work)
-    bound = min(max(bound_of_tasks(tasks), memory_bound_us(work, tasks, incumbent_us=incumbent_us)), incumbent_us)
-    if bound < incumbent_us and is_refuted(tasks, incumbent_us - 1):
+    bound = min(bound_of_tasks(tasks), incumbent_us)
+    if out_of_time():
+        return bound
+    bound = min(max(bound, memory_bound_us(work, tasks, incumbent_us=incumbent_us)), incumbent_us)
+    if bound < incumbent_us and not out_of_time() and is_refuted(tasks, incumbent_us - 1):
         return incumbent_us
     above = incumbent_us - 1
-    while above - bound > PRECISION * bound:
+    while above - bound > PRECISION * bound and not out_of_time():
         length = (bound + above) // 2
         if is_refuted(tasks, length):
             bound = length + 1

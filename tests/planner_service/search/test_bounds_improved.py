@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+
+import pytest
 from cases import job, module, request
 from dip.bounds import chain_bound_us
 from dip.fallback import fitting_parts
@@ -69,6 +72,13 @@ def test_a_schedule_that_cannot_be_beaten_is_proven_to_be_optimal() -> None:
     assert improved_bound_us(work, incumbent_us=180) == 180
     assert is_refuted(fastest_tasks(work), 179)
     assert not is_refuted(fastest_tasks(work), 180)
+
+
+@pytest.mark.parametrize(("asked_before", "proven_us"), [(0, 3 * 52), (1, 3 * 52), (30, 3 * 52 + 24)])
+def test_out_of_time_what_is_proven_by_then_counts(asked_before: int, proven_us: int) -> None:
+    work = two_through_three_ranks()
+    answers = itertools.chain([False] * asked_before, itertools.repeat(True))
+    assert improved_bound_us(work, incumbent_us=400, out_of_time=lambda: next(answers)) == proven_us
 
 
 def test_work_without_tasks_takes_no_time() -> None:

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from itertools import count
 
 import pytest
 from cases import documents, job, request
 from corners import FITTING
 from dip.partition import default_partition
+from dip.planner.v1 import planner_pb2 as pb
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_work import Instance, instances, random_guide
 
 from planner_service.search import portfolio as portfolio_module
-from planner_service.search.bounds import improved_bound_us, lower_bound_us
+from planner_service.search.bounds import improved, improved_bound_us, lower_bound_us
 from planner_service.search.bounds.improved import PRECISION
 from planner_service.search.exact import ExactResult, WindowModel
+from planner_service.search.neighbourhoods import Neighbourhoods
 from planner_service.search.portfolio import Portfolio
 from planner_service.search.quick import quick_schedule
 from planner_service.search.stopping import Stopping
-
-if TYPE_CHECKING:
-    from dip.planner.v1 import planner_pb2 as pb
 
 SLOW = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -52,6 +51,38 @@ def test_stages_are_valid_and_never_worse(instance: Instance, seed: int, evaluat
     assert [step.makespan_us for step in search.steps] == sorted({*lengths, *(s.makespan_us for s in search.steps)})[
         ::-1
     ]
+
+
+def test_a_search_that_is_out_of_time_begins_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten seconds pass whenever the clock is looked at: bounds and windows of large work would take tenths of one."""
+    refuted: list[int] = []
+    monkeypatch.setattr(improved, "is_refuted", lambda _, length_us: bool(refuted.append(length_us)))
+    monkeypatch.setattr(Neighbourhoods, "improve", None)
+    instance = with_partition(request(job(rank_speed=[1.0, 0.5, 1.25, 0.8]), documents(30)))
+    graph = instance.graph()
+    start = instance.candidate(graph, random_guide(graph, 0))
+    found = Portfolio(best=start, stopping=Stopping(seconds=1, clock=count(0.0, 10.0).__next__)).run()
+    assert found.makespan_us <= start.makespan_us
+    assert not refuted
+    assert not instance.faults(found)
+
+
+@pytest.mark.parametrize("memory_bytes", [[], [10**12]])
+def test_a_strategy_that_is_quicker_than_storing_pays_without_a_limit(memory_bytes: list[int]) -> None:
+    asked = request(job(), documents(6))
+    asked.job.cluster.memory_bytes[:] = memory_bytes
+    for module in asked.job.model.modules:
+        for run in module.layers:
+            quick = pb.MemoryStrategy(name="fused", points=run.cost.points)
+            for point in quick.points:
+                point.forward_us /= 2
+                point.backward_input_us /= 2
+            run.cost.strategies.append(quick)
+    instance = with_partition(asked)
+    candidate, _ = quick_schedule(instance.work, seeds=2)
+    found = Portfolio(best=candidate, stopping=Stopping(seconds=1, max_evaluations=300)).run()
+    assert found.makespan_us < 0.9 * candidate.makespan_us
+    assert not instance.faults(found)
 
 
 def test_a_search_that_is_proven_optimal_stops() -> None:

@@ -9,7 +9,7 @@ from exhaustive import ways_of
 from hypothesis import HealthCheck, given, settings
 from random_work import Instance, instances
 
-from planner_service.search.ways import MOST_WAYS, CandidateWays
+from planner_service.search.ways import MOST_WAYS, CandidateWays, some_are_quicker
 
 SLOW = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -50,3 +50,20 @@ def test_strategies_are_mixed() -> None:
     costs = [instance.work.cost(0, way) for way in ways]
     by_time = sorted(costs, key=lambda cost: cost.forward_us + cost.backward_us)
     assert [c.kept_bytes for c in by_time] == sorted((c.kept_bytes for c in costs), reverse=True)
+
+
+@SLOW
+@given(instances())
+def test_some_are_quicker_where_storing_is_not_the_quickest_way(instance: Instance) -> None:
+    work = instance.work
+    cells = [cell for cell in range(work.num_cells) if work.has_backward(cell)]
+    costs = [(work.cost(cell, CandidateWays(work).of(cell)[0]), work.cost(cell, ())) for cell in cells]
+    if any(a.forward_us + a.backward_us < b.forward_us + b.backward_us for a, b in costs):
+        assert some_are_quicker(work)
+
+
+def test_recomputing_is_not_quicker_than_storing() -> None:
+    asked = request(job(), documents(3))
+    asked.partition.CopyFrom(default_partition(asked.job, asked.batch))
+    assert any(run.cost.strategies for module in asked.job.model.modules for run in module.layers)
+    assert not some_are_quicker(Instance.of(asked).work)
