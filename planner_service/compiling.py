@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
     F = TypeVar("F", bound=Callable[..., Any])
 
-_WITHOUT_COUNTS: dict[str, Any] = {"_nrt": False}
+WITHOUT_COUNTS: dict[str, Any] = {"_nrt": False}
 """Not among numba's documented options; `tests/planner_service/test_compiling.py` fails if it goes."""
+
+_DECORATORS = b"@kernel", b"@inlined", b"@bare_kernel"
 
 PACKAGE = Path(__file__).parent
 
@@ -30,7 +32,7 @@ def kernels_digest(package: Path = PACKAGE) -> str:
     digest = hashlib.sha256(numba.__version__.encode())
     for path in sorted(package.rglob("*.py")):
         source = path.read_bytes()
-        if b"compiling import" in source or path == package / "compiling.py":
+        if any(mark in source for mark in _DECORATORS) or path == package / "compiling.py":
             digest.update(source)
     return digest.hexdigest()[:16]
 
@@ -59,7 +61,7 @@ def kernel(function: F) -> F:
 
 def inlined(function: F) -> F:
     """Make a function a part of the bare kernels that call it: a call would cost more than most of them do."""
-    return cast("F", njit(nogil=True, forceinline=True, **_WITHOUT_COUNTS)(function))
+    return cast("F", njit(nogil=True, forceinline=True, **WITHOUT_COUNTS)(function))
 
 
 def bare_kernel(function: F) -> F:
@@ -67,4 +69,4 @@ def bare_kernel(function: F) -> F:
 
     Counting takes several times as long as list scheduling itself, as the arrays come in tuples.
     """
-    return cast("F", njit(cache=True, nogil=True, **_WITHOUT_COUNTS)(function))
+    return cast("F", njit(cache=True, nogil=True, **WITHOUT_COUNTS)(function))

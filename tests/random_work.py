@@ -92,4 +92,5 @@ def random_guide(graph: TaskGraph, seed: int) -> Guide:
         float(random.choice([0.0, 0.3, 0.9])),
         random.choice([0.0, 0.5]) * random.standard_normal(graph.num_cells),
         float(random.choice([0.0, 0.1, 1.0])),
+        True,
     )

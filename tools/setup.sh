@@ -130,7 +130,7 @@ explain_pip_failure() {
 }
 
 compile_kernels() {
-    kernels=$(find planner_service -name '*.py' -exec grep -lE 'compiling import|njit' {} + | sort | xargs cat | cksum)
+    kernels=$(find planner_service -name '*.py' -exec grep -lE '@(kernel|inlined|bare_kernel)|njit' {} + | sort | xargs cat | cksum)
     if [ -f $KERNELS_STAMP ] && [ "$(cat $KERNELS_STAMP)" = "$kernels" ]; then return; fi
     say "Compiling the search's kernels, which are kept, so that no plan waits for a compiler (about a minute)"
     .venv/bin/python -m planner_service.warmup || die "the search's kernels did not compile; the message is above."

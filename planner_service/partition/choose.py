@@ -15,6 +15,7 @@ from planner_service.partition.estimate import Estimator
 from planner_service.partition.report import ChoiceReport, Tried
 from planner_service.partition.space import Space
 from planner_service.partition.trials import Chosen, Outcome, Trials
+from planner_service.search.savings import saving_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,6 +40,9 @@ CLIMBING = 0.85
 
 OVERRUN = 1.5
 """Used share of the budget above which even one schedule more is too long: the search has time of its own for it."""
+
+AGAIN = 3.0
+"""How much longer it takes to schedule a choice again than it took at first."""
 
 SEEDS, MORE_SEEDS = 3, 8
 """First priorities decoded for each choice, and for the best one."""
@@ -92,6 +96,7 @@ class Chooser:
         self._tried: dict[Choice, Tried] = {}
         self._skipped: set[Choice] = set()
         self._surrounded: set[Choice] = set()
+        self._longest_try = 0.0  # as a share of the budget
         self._leaders: list[Leader] = []
         self._ahead: list[Choice] = []
 
@@ -160,9 +165,11 @@ class Chooser:
         return True
 
     def _try(self, choice: Choice) -> None:
-        """Schedule a choice quickly, with a reserve like the best one known."""
-        reserve = self._leaders[0].chosen.candidate.guide.reserve if self._leaders else None
-        outcome, found = self.trials.schedule(choice, seeds=SEEDS, reserve=reserve)
+        """Schedule a choice quickly, as thrifty as the best one known."""
+        saving = saving_of(self._leaders[0].chosen.candidate.guide) if self._leaders else None
+        began = self.stopping.progress()
+        outcome, found = self.trials.schedule(choice, seeds=SEEDS, saving=saving)
+        self._longest_try = max(self._longest_try, self.stopping.progress() - began)
         self._tried[choice] = Tried(choice=choice, outcome=outcome, score=_score(outcome))
         if found:
             if self._on_first and not self._leaders:
@@ -175,7 +182,7 @@ class Chooser:
     def _finished(self) -> Chosen:
         """Best of the few best choices with more seeds and CP-SAT's splits, as many as there is time for."""
         for place, leader in enumerate(list(self._leaders)):
-            if self.stopping.spent(1.0 if place else OVERRUN):
+            if self.stopping.progress() + AGAIN * self._longest_try > (1.0 if place else OVERRUN):
                 break
             better = self.trials.again(leader.choice, leader.chosen, seeds=MORE_SEEDS)
             self._leaders[place] = Leader(choice=leader.choice, chosen=better)

@@ -12,7 +12,8 @@ from dip.partition import batch_load, cut, slots_of
 from dip.work import Work, chunks_of
 
 from planner_service.partition.estimate import Sizes
-from planner_service.search.quick import RESERVES, quick_schedule
+from planner_service.search.quick import quick_schedule
+from planner_service.search.savings import SAVINGS
 from planner_service.split.splitter import SplitTarget, Splitter
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from planner_service.partition.choice import Choice, Shape
     from planner_service.search.quick import Candidate
+    from planner_service.search.savings import Saving
     from planner_service.search.stopping import Stopping
 
 
@@ -134,7 +136,7 @@ class Trials:
             self._cuts[choice.shapes] = cut(self._job, self._loads, slots)
         return self._cuts[choice.shapes]
 
-    def schedule(self, choice: Choice, *, seeds: int, reserve: float | None) -> tuple[Outcome, Chosen | None]:
+    def schedule(self, choice: Choice, *, seeds: int, saving: Saving | None) -> tuple[Outcome, Chosen | None]:
         """Schedule all batches quickly.
 
         Parameters
@@ -143,8 +145,8 @@ class Trials:
             What to try.
         seeds
             How many first priorities to decode.
-        reserve
-            The only share of the room to reserve; None: several.
+        saving
+            How thrifty to be with memory; None: several.
 
         Returns
         -------
@@ -158,13 +160,13 @@ class Trials:
         key = (choice.shapes, *map(id, parts))
         if key in self._known:
             return self._known[key], None
-        found = self._schedule(self.cut(choice), parts, seeds, reserve)
+        found = self._schedule(self.cut(choice), parts, seeds, saving)
         outcome = Outcome(makespan_us=found.makespan_us if found else None, num_tasks=found.num_tasks if found else 0)
         self._known[key] = outcome
         return outcome, found
 
     def _schedule(
-        self, partition: pb.Partition, parts: Sequence[Sequence[Part]], seeds: int, reserve: float | None
+        self, partition: pb.Partition, parts: Sequence[Sequence[Part]], seeds: int, saving: Saving | None
     ) -> Chosen | None:
         chunks = chunks_of(self._job, partition)
         try:
@@ -176,8 +178,8 @@ class Trials:
             works.append(self._work(b, chunks, of_batch))
             if not groups_fit(works[-1], room):
                 return None
-        reserves = RESERVES if reserve is None else (reserve,)
-        return Chosen(partition=partition, candidates=tuple(self._quick(work, seeds, reserves) for work in works))
+        savings = SAVINGS if saving is None else (saving,)
+        return Chosen(partition=partition, candidates=tuple(self._quick(work, seeds, savings) for work in works))
 
     def fit(self, choice: Choice, *, seeds: int) -> Chosen:
         """Schedule whole microbatches, cut into pieces as far as memory asks for, on the choice's partition.
@@ -194,11 +196,11 @@ class Trials:
             self._work(b, chunks, fitting_parts(self._job, batch, chunks, room))
             for b, batch in enumerate(self._batches)
         ]
-        candidates = tuple(self._quick(work, seeds, RESERVES) for work in works)
+        candidates = tuple(self._quick(work, seeds, SAVINGS) for work in works)
         return Chosen(partition=self.cut(choice), candidates=candidates)
 
     def again(self, choice: Choice, chosen: Chosen, *, seeds: int) -> Chosen:
-        """Schedule a choice that fitted with more seeds and all reserves, also as CP-SAT splits it; never worse."""
+        """Schedule a choice that fitted with more seeds and all savings, also as CP-SAT splits it; never worse."""
         candidates = []
         chunks = chunks_of(self._job, chosen.partition)
         room = activation_room(self._job, chunks)
@@ -207,12 +209,12 @@ class Trials:
             parts = Splitter(self._job, self._batches[b]).split(self.target(choice))
             if tuple(parts) != old.work.parts:
                 works.append(self._work(b, chunks, parts))
-            made = [self._quick(work, seeds, RESERVES) for work in works if groups_fit(work, room)]
+            made = [self._quick(work, seeds, SAVINGS) for work in works if groups_fit(work, room)]
             candidates.append(min((old, *made), key=lambda candidate: candidate.makespan_us))
         return Chosen(partition=chosen.partition, candidates=tuple(candidates))
 
-    def _quick(self, work: Work, seeds: int, reserves: Sequence[float]) -> Candidate:
-        candidate, tried = quick_schedule(work, seeds=seeds, reserves=reserves)
+    def _quick(self, work: Work, seeds: int, savings: Sequence[Saving]) -> Candidate:
+        candidate, tried = quick_schedule(work, seeds=seeds, savings=savings)
         self._stopping.count(tried)
         return candidate
 

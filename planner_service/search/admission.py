@@ -34,17 +34,20 @@ class Memory(NamedTuple):
     oldest
         [ranks] Place of the first unfinished group.
     held
-        [ranks] Bytes held.
+        [ranks] Bytes held; -1 where a rank keeps no account.
+    careful
+        Whether the rule is kept. Without it only what is held counts, which admits more and may end stuck.
     """
 
     slack: Ints
     todo: Ints
     oldest: Ints
     held: Ints
+    careful: bool
 
 
 @kernel
-def new_memory(graph: TaskGraph, position: Ints) -> Memory:
+def new_memory(graph: TaskGraph, position: Ints, careful: bool) -> Memory:
     """Nothing held; a rank that has no limit, or holds all cells at once within it, keeps no account."""
     groups, ranks = graph.need.shape
     held = np.zeros(ranks, dtype=np.int64)
@@ -66,7 +69,7 @@ def new_memory(graph: TaskGraph, position: Ints) -> Memory:
         for c in range(graph.rank.shape[0]):
             if graph.has_backward[c]:
                 todo[graph.rank[c], position[graph.group[c]]] += 1
-    return Memory(slack, todo, np.zeros(ranks, dtype=np.int64), held)
+    return Memory(slack, todo, np.zeros(ranks, dtype=np.int64), held, careful)
 
 
 @inlined
@@ -77,10 +80,12 @@ def forward_way(graph: TaskGraph, position: Ints, memory: Memory, cell: int, res
         return STORE
     mine = position[graph.group[cell]]
     least, size = graph.lean_kept[cell], graph.kept[cell]
-    slack = memory.slack[r]
-    worst = slack[mine] + least
-    for p in range(memory.oldest[r], mine):
-        worst = min(worst, slack[p])
+    worst = graph.room[r] - memory.held[r]
+    if memory.careful:
+        slack = memory.slack[r]
+        worst = slack[mine] + least
+        for p in range(memory.oldest[r], mine):
+            worst = min(worst, slack[p])
     if size <= worst and memory.held[r] + size <= graph.room[r] * (1.0 - reserve):
         return STORE
     return LEAN if least <= worst else REFUSED
@@ -92,9 +97,10 @@ def may_grow(graph: TaskGraph, position: Ints, memory: Memory, cell: int, more: 
     r = graph.rank[cell]
     if memory.held[r] < 0:
         return True
-    least = graph.room[r]
-    for p in range(memory.oldest[r], position[graph.group[cell]] + 1):
-        least = min(least, memory.slack[r, p])
+    least = graph.room[r] - memory.held[r]
+    if memory.careful:
+        for p in range(memory.oldest[r], position[graph.group[cell]] + 1):
+            least = min(least, memory.slack[r, p])
     return bool(more <= least)
 
 

@@ -24,6 +24,21 @@ if TYPE_CHECKING:
 REACH = 0.1
 """Farthest that a move shifts a task, as a share of the makespan."""
 
+SINGLES, SINGLE_REACH = 5, 0.5
+"""Most single tasks that one move shifts, and how far, as a share of what others are shifted."""
+
+SWAPS, HOARDS = 0.3, 0.1
+"""Share of thrifty moves that let groups change places, and that change what weight halves may hold."""
+
+THRIFT_STEP, HOARD_STEP = 0.3, 0.1
+"""Standard deviations of what such moves add."""
+
+BY_MODULE, BY_GROUP, BY_PART = 0.3, 0.4, 0.55
+"""Share of thrifty moves that are of a module; of other moves that are of a group, or of a sub-microbatch."""
+
+ONE_WAY = 0.35
+"""Share of shifts that are of forwards alone, and of backwards alone."""
+
 
 class Walk(NamedTuple):
     """State of an annealing run between calls.
@@ -49,8 +64,8 @@ class Moves(NamedTuple):
     ----------
     part
         [n] Sub-microbatch of each cell.
-    place
-        [n] Chunk of each cell.
+    place, module
+        [n] Chunk and module of each cell.
     many
         How many moves to take.
     temperature
@@ -63,6 +78,7 @@ class Moves(NamedTuple):
 
     part: Ints
     place: Ints
+    module: Ints
     many: int
     temperature: float
     coarse: float
@@ -108,10 +124,10 @@ def _moved(graph: TaskGraph, guide: Guide, moves: Moves, makespan_us: int) -> Gu
     priority, thrift, position, hoard = guide.priority.copy(), guide.thrift, guide.position, guide.hoard
     if np.random.random() < moves.thrifty:
         which = np.random.random()
-        if which < 0.3:
+        if which < SWAPS:
             position = _swapped(position)
-        elif which < 0.4:
-            hoard = max(0.0, hoard + np.random.normal() * 0.1)
+        elif which < SWAPS + HOARDS:
+            hoard = max(0.0, hoard + np.random.normal() * HOARD_STEP)
         else:
             thrift = _shifted_thrift(graph, thrift, moves)
     else:
@@ -119,9 +135,9 @@ def _moved(graph: TaskGraph, guide: Guide, moves: Moves, makespan_us: int) -> Gu
         if np.random.random() < moves.coarse:
             _shift_together(graph, priority, moves, reach)
         else:
-            for _ in range(np.random.randint(1, 6)):
-                priority[np.random.randint(0, len(priority))] += np.random.normal() * reach * 0.5
-    return Guide(priority, position, guide.rule, guide.reserve, thrift, hoard)
+            for _ in range(np.random.randint(1, SINGLES + 1)):
+                priority[np.random.randint(0, len(priority))] += np.random.normal() * reach * SINGLE_REACH
+    return Guide(priority, position, guide.rule, guide.reserve, thrift, hoard, guide.careful)
 
 
 @kernel
@@ -141,11 +157,11 @@ def _swapped(position: Ints) -> Ints:
 
 @kernel
 def _shifted_thrift(graph: TaskGraph, thrift: NDArray[np.float64], moves: Moves) -> NDArray[np.float64]:
-    """Make the cells of a chunk, of a sub-microbatch or of a group thriftier, or less so."""
+    """Make the cells of a module, of a chunk, of a sub-microbatch or of a group thriftier, or less so."""
     shifted = thrift.copy()
-    of_cell = _kind_of_move(graph, moves)
+    of_cell = moves.module if np.random.random() < BY_MODULE else _kind_of_move(graph, moves)
     chosen = of_cell[np.random.randint(0, len(of_cell))]
-    shift = np.random.normal() * 0.3
+    shift = np.random.normal() * THRIFT_STEP
     for c in range(len(of_cell)):
         if of_cell[c] == chosen:
             shifted[c] = min(1.0, max(-1.0, shifted[c] + shift))
@@ -162,15 +178,15 @@ def _shift_together(graph: TaskGraph, priority: NDArray[np.float64], moves: Move
     which = np.random.random()
     for c in range(n):
         if of_cell[c] == chosen:
-            if which < 0.65:
+            if which < 1.0 - ONE_WAY:
                 priority[c] += shift
-            if which > 0.35:
+            if which > ONE_WAY:
                 priority[n + c] += shift
 
 
 @kernel
 def _kind_of_move(graph: TaskGraph, moves: Moves) -> Ints:
     which = np.random.random()
-    if which < 0.4:
+    if which < BY_GROUP:
         return graph.group
-    return moves.part if which < 0.95 else moves.place
+    return moves.part if which < BY_GROUP + BY_PART else moves.place

@@ -56,6 +56,8 @@ class Guide(NamedTuple):
         [n] What each cell adds to its reserve.
     hoard
         Share of a rank's room that cells whose weight half waits may hold; above it, weight halves go first.
+    careful
+        Whether memory is promised by groups, so that no order gets stuck; without it more is in flight.
     """
 
     priority: NDArray[np.float64]
@@ -64,6 +66,7 @@ class Guide(NamedTuple):
     reserve: float
     thrift: NDArray[np.float64]
     hoard: float
+    careful: bool
 
 
 class Decoded(NamedTuple):
@@ -135,7 +138,7 @@ def decode(graph: TaskGraph, guide: Guide, latest_us: int = NEVER) -> Decoded:
     Parameters
     ----------
     graph
-        The tasks. Where every group fits alone on every rank, no priorities can get it stuck.
+        The tasks. Where every group fits alone on every rank, no priorities get a careful guide stuck.
     guide
         Priorities and rules.
     latest_us
@@ -210,7 +213,7 @@ def _new_state(graph: TaskGraph, guide: Guide) -> _State:
         np.zeros(ranks, dtype=np.int64),
         left,
         np.ones(ranks, dtype=np.int64),
-        new_memory(graph, guide.position),
+        new_memory(graph, guide.position, guide.careful),
     )
 
 

@@ -52,10 +52,10 @@ def justify(graph: TaskGraph, found: Decoded, guide: Guide, *, rounds: int) -> D
     for _ in range(rounds):
         ends = ends_of(graph, current)
         late_first = -np.concatenate([ends[n:], ends[:n]]).astype(np.float64)
-        there = decode(mirrored, Guide(late_first, flipped, UNIFIED, reserve, guide.thrift, guide.hoard))
+        there = decode(mirrored, Guide(late_first, flipped, UNIFIED, reserve, guide.thrift, guide.hoard, guide.careful))
         ends = ends_of(mirrored, there)
         late_first = -np.concatenate([ends[n:], ends[:n]]).astype(np.float64)
-        current = decode(graph, Guide(late_first, position, UNIFIED, reserve, guide.thrift, guide.hoard))
+        current = decode(graph, Guide(late_first, position, UNIFIED, reserve, guide.thrift, guide.hoard, guide.careful))
         if current.makespan_us >= best.makespan_us:
             break
         best = current

@@ -23,7 +23,8 @@ from planner_service.search.exact import WindowModel, proven_bound_us
 from planner_service.search.justify import can_mirror, justify
 from planner_service.search.merging import merged
 from planner_service.search.neighbourhoods import Neighbourhoods
-from planner_service.search.quick import HOARDS, RESERVES, is_limited
+from planner_service.search.quick import HOARDS, is_limited
+from planner_service.search.savings import cheap_cells, nearest, saving_of, that_differ, thrifty
 from planner_service.search.schedule import Schedule
 from planner_service.search.seeds import seed_guides
 from planner_service.search.walks import MOST_WALKS, Walks
@@ -214,16 +215,18 @@ class Portfolio:
         return sorted(starts, key=lambda pair: pair[0].makespan_us)
 
     def _seed_guides(self) -> Iterator[tuple[str, Guide]]:
-        """All seeds, with the reserves and hoards that lie nearest to those of the best schedule so far."""
+        """All seeds, with the savings and hoards that lie nearest to those of the best schedule so far."""
         graph, best = self.best.graph, self.best.guide
         if not is_limited(graph):
             yield from seed_guides(graph)
             return
-        reserves = sorted(RESERVES, key=lambda reserve: abs(reserve - best.reserve))[:2]
-        splits = graph.duration[2 * graph.num_cells :].any()
+        cheap, splits = cheap_cells(graph), graph.duration[2 * graph.num_cells :].any()
+        savings = that_differ(nearest(saving_of(best), 3), cheap)
         hoards = sorted(HOARDS, key=lambda hoard: abs(hoard - best.hoard))[:2] if splits else [1.0]
-        for reserve, hoard in product(reserves, hoards):
-            yield from seed_guides(graph, reserve, hoard)
+        named = list(seed_guides(graph))
+        for saving, hoard, (name, guide), careful in product(savings, hoards, named, (True, False)):
+            word = "" if careful else ", careless"
+            yield f"{name}{word}", thrifty(guide, saving, cheap)._replace(hoard=hoard, careful=careful)
 
     def _justified(self, found: Decoded, guide: Guide, *, rounds: int) -> Decoded:
         """Forward-backward improvement, where the problem has a mirror."""
@@ -267,7 +270,7 @@ class Portfolio:
         found = improve_memory(
             schedule,
             seconds=seconds if self.stopping.by_time else math.inf,
-            effort=self._effort(MEMORY_EFFORT),
+            effort=self._effort(MEMORY_EFFORT, share=MEMORY_SHARE),
             seed=self.seed,
         )
         return self._better(schedule, replace(found, engine="CP-SAT memory"))
@@ -279,8 +282,10 @@ class Portfolio:
             until = began + (REORDERED_UNTIL - began) * (turn + 1) / TURNS
             graph = schedule.graph
             priority = schedule.start[: 2 * graph.num_cells].astype(np.float64)
-            guide = Guide(priority, self.best.guide.position, UNIFIED, 0.0, np.zeros(graph.num_cells), 1.0)
-            walks = self._walks(graph, [(decode(graph, guide), guide)], cores, limited=False)
+            guide = Guide(priority, self.best.guide.position, UNIFIED, 0.0, np.zeros(graph.num_cells), 1.0, True)
+            guides = guide, guide._replace(careful=False)
+            made = sorted(((decode(graph, each), each) for each in guides), key=lambda pair: pair[0].makespan_us)
+            walks = self._walks(graph, made, cores, limited=False)
             while walks and not self._done(until, schedule.makespan_us):
                 self.stopping.count(walks.round((self.stopping.progress() - began) / (REORDERED_UNTIL - began)))
                 found, _ = walks.best
@@ -311,10 +316,10 @@ class Portfolio:
             self.bound_us = max(self.bound_us, min(proven, schedule.makespan_us))
         return schedule
 
-    def _effort(self, most: float) -> float:
-        """What CP-SAT may spend of its own unit, counted as the evaluations that would take as long."""
+    def _effort(self, most: float, share: float = 1.0) -> float:
+        """What CP-SAT may spend of its own unit, at most a share of what is left, counted as evaluations."""
         each = WINDOW_EFFORT / MOVES
-        effort = min(most, each * self.stopping.left_evaluations())
+        effort = min(most, each * share * self.stopping.left_evaluations())
         self.stopping.count(math.ceil(effort / each))
         return effort
 

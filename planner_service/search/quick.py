@@ -11,6 +11,7 @@ import numpy as np
 from planner_service.domain.graph import task_graph
 from planner_service.search.decoders import NEVER, UNIFIED, decode
 from planner_service.search.justify import can_mirror, justify
+from planner_service.search.savings import NOTHING, SAVINGS, cheap_cells, that_differ, thrifty
 from planner_service.search.seeds import seed_guides
 
 if TYPE_CHECKING:
@@ -20,13 +21,10 @@ if TYPE_CHECKING:
 
     from planner_service.domain.graph import Ints, TaskGraph
     from planner_service.search.decoders import Decoded, Guide
+    from planner_service.search.savings import Saving
 
 ROUNDS = 3
 """How often the best seed is improved forwards and backwards."""
-
-RESERVES = (0.0, 0.2, 0.5, 0.8)
-"""Shares of a rank's room that are worth a try as reserve, where memory is limited."""
-
 
 HOARDS = (0.07, 1.0)
 """Shares of a rank's room that cells whose weight half waits may hold, where memory is limited."""
@@ -62,8 +60,8 @@ class Candidate:
         return self.decoded.makespan_us
 
 
-def quick_schedule(work: Work, *, seeds: int, reserves: Sequence[float] = RESERVES) -> tuple[Candidate, int]:
-    """Best of a few seeds, with a few reserves where memory is limited.
+def quick_schedule(work: Work, *, seeds: int, savings: Sequence[Saving] = SAVINGS) -> tuple[Candidate, int]:
+    """Best of a few seeds, more and less thrifty where memory is limited.
 
     Where the job allows split backwards, the best order of whole ones, improved forwards and backwards, is a seed too.
 
@@ -72,8 +70,8 @@ def quick_schedule(work: Work, *, seeds: int, reserves: Sequence[float] = RESERV
     work
         The stage tasks; every group fits alone with all layers lean.
     seeds
-        How many seeds to decode for each reserve.
-    reserves
+        How many seeds to decode for each saving.
+    savings
         What to try; without effect where memory is not limited.
 
     Returns
@@ -82,14 +80,14 @@ def quick_schedule(work: Work, *, seeds: int, reserves: Sequence[float] = RESERV
         The best schedule, and how many were tried.
     """
     whole = task_graph(work)
-    best, tried = _best_of_seeds(whole, seeds, reserves, hoards=(1.0,))
+    best, tried = _best_of_seeds(whole, seeds, savings, hoards=(1.0,))
     improved, more = _improved(whole, best)
     tried += more
     if not work.job.split_backward:
         return _candidate(work, whole, min(best, improved, key=_makespan)), tried
     graph = task_graph(work, split=True)
     hoards = HOARDS if is_limited(graph) else (1.0,)
-    split, more = _best_of_seeds(graph, seeds, reserves, hoards)
+    split, more = _best_of_seeds(graph, seeds, savings, hoards)
     tried += more
     priority = improved.decoded.start[: 2 * graph.num_cells].astype(np.float64)
     for hoard in (0.0, *hoards):
@@ -112,13 +110,21 @@ def _makespan(seed: Seed) -> int:
 
 
 def _best_of_seeds(
-    graph: TaskGraph, seeds: int, reserves: Sequence[float], hoards: Sequence[float]
+    graph: TaskGraph, seeds: int, savings: Sequence[Saving], hoards: Sequence[float]
 ) -> tuple[Seed, int]:
     """Best of all combinations of the first seeds, and how many there are."""
-    pairs = product(reserves if is_limited(graph) else (0.0,), hoards)
+    cheap = cheap_cells(graph)
+    pairs = product(that_differ(savings, cheap) if is_limited(graph) else (NOTHING,), hoards)
     named = list(islice(seed_guides(graph), seeds))
-    guides = [(name, guide._replace(reserve=reserve, hoard=hoard)) for reserve, hoard in pairs for name, guide in named]
+    guides = [
+        (name, thrifty(guide, saving, cheap)._replace(hoard=hoard)) for saving, hoard in pairs for name, guide in named
+    ]
     tried = [Seed(decode(graph, guide), guide, name) for name, guide in guides]
+    best = min(tried, key=_makespan)
+    if not is_limited(graph):
+        return best, len(tried)
+    careless = [best.guide._replace(careful=False, thrift=guide.thrift, reserve=guide.reserve) for _, guide in guides]
+    tried += [Seed(decode(graph, guide), guide, f"{best.name}, careless") for guide in careless]
     return min(tried, key=_makespan), len(tried)
 
 

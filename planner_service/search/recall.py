@@ -82,7 +82,7 @@ class Recalled:
         wanted = self.order[np.round(ranks * scale).astype(np.int64)]
         position = np.empty(groups, dtype=np.int64)
         position[np.argsort(wanted, kind="stable")] = np.arange(groups)
-        return Guide(priority, position, UNIFIED, self.reserve, np.zeros(graph.num_cells), self.hoard)
+        return Guide(priority, position, UNIFIED, self.reserve, np.zeros(graph.num_cells), self.hoard, True)
 
 
 def _ranks_by_load(graph: TaskGraph) -> NDArray[np.int64]:

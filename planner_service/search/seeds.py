@@ -61,13 +61,13 @@ def seed_guides(graph: TaskGraph, reserve: float = 0.0, hoard: float = 1.0) -> I
     """Guides worth a try, the most promising first, each with its name: by longest tail, then by all patterns."""
     natural, even = np.arange(len(graph.need)), np.zeros(graph.num_cells)
     longest = -np.concatenate(tails(graph))
-    yield "longest tail, turns first", Guide(longest, natural, ALTERNATE, reserve, even, hoard)
+    yield "longest tail, turns first", Guide(longest, natural, ALTERNATE, reserve, even, hoard, True)
     depth = depths(graph)
     orders = group_orders(graph)
     for pattern in dict.fromkeys((*FAVOURITES, *_all_patterns(orders))):
         guide = _guide(graph, pattern, orders[pattern.order], depth)
         yield str(pattern), guide._replace(reserve=reserve, hoard=hoard)
-    yield "longest tail", Guide(longest, natural, UNIFIED, reserve, even, hoard)
+    yield "longest tail", Guide(longest, natural, UNIFIED, reserve, even, hoard, True)
 
 
 def _all_patterns(orders: Iterable[str]) -> Iterator[Pattern]:
@@ -85,7 +85,7 @@ def _guide(graph: TaskGraph, pattern: Pattern, order: Ints, depth: NDArray[np.fl
     forward = wave + level + place
     backward = wave + level.max(initial=0.0) - level + place + late
     rule = ALTERNATE if pattern.first == "turns" else UNIFIED
-    return Guide(np.concatenate([forward, backward]), position, rule, 0.0, np.zeros(graph.num_cells), 1.0)
+    return Guide(np.concatenate([forward, backward]), position, rule, 0.0, np.zeros(graph.num_cells), 1.0, True)
 
 
 def group_orders(graph: TaskGraph) -> dict[str, Ints]:

@@ -78,6 +78,7 @@ class Walks:
         number: dict[tuple[int, int], int] = {}
         chunks = [(chunk.module, chunk.index) for chunk in work.cell_chunk]
         self._chunk = np.array([number.setdefault(chunk, len(number)) for chunk in chunks], dtype=np.int64)
+        self._module = np.array([chunk.module for chunk in work.cell_chunk], dtype=np.int64)
         self._thrifty = THRIFTY if limited else 0.0
         self._walks = [_walk(graph, found, guide) for found, guide in starts[:MOST_WALKS] if found.makespan_us < NEVER]
         self._fixed = moves > 0
@@ -98,7 +99,7 @@ class Walks:
         left = max(0.0, 1.0 - progress)
         heat = HEAT * left * self.best[0].makespan_us
         coarse = COARSE_LAST + (COARSE_FIRST - COARSE_LAST) * left
-        moves = Moves(self._part, self._chunk, self._moves, heat, coarse, self._thrifty)
+        moves = Moves(self._part, self._chunk, self._module, self._moves, heat, coarse, self._thrifty)
         seeds = self._random.integers(1 << 31, size=len(self._walks)).tolist()
         began = time.monotonic()
         runs = [

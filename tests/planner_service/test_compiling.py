@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from cases import documents, job, request
-from dip.partition import default_partition
-from random_work import Instance, random_guide
+from numba import njit
 
-from planner_service.compiling import CACHE, PACKAGE, bare_kernel, cache_folder, inlined, kernel
+from planner_service.compiling import CACHE, PACKAGE, WITHOUT_COUNTS, bare_kernel, cache_folder, inlined, kernel
 from planner_service.search import decoders
 
 if TYPE_CHECKING:
@@ -47,26 +45,29 @@ def test_kernels_return_what_the_functions_would() -> None:
     assert _total((np.arange(5), 1)) == 11
 
 
-def test_list_scheduling_counts_no_references() -> None:
-    asked = request(job(split_backward=True), documents(3))
-    asked.partition.CopyFrom(default_partition(asked.job, asked.batch))
-    graph = Instance.of(asked).graph()
-    assert decoders.decode(graph, random_guide(graph, 0)).makespan_us > 0
-    (assembly,) = decoders._fill.inspect_asm().values()
-    assert "NRT_incref" not in assembly
-    assert "NRT_decref" not in assembly
+def test_a_bare_kernel_counts_no_references() -> None:
+    """As list scheduling, which is one."""
+    texts = []
+    for options in (WITHOUT_COUNTS, {}):
+        fresh = njit(**options)(_total.py_func)
+        fresh((np.arange(5), 1))
+        texts.append("".join(fresh.inspect_llvm().values()))
+    bare, plain = texts
+    assert "NRT_decref" in plain
+    assert "NRT_" not in bare
+    assert decoders._fill.targetoptions == _total.targetoptions
 
 
 def test_the_cache_folder_follows_the_source_of_every_kernel(tmp_path: Path) -> None:
     package = tmp_path / "package"
     (package / "search").mkdir(parents=True)
     kernels, plain = package / "search" / "decoders.py", package / "cli.py"
-    kernels.write_text("from planner_service.compiling import kernel\n")
+    kernels.write_text("@kernel\n")
     plain.write_text("print()\n")
     first = cache_folder(package)
     plain.write_text("print(1)\n")
     assert cache_folder(package) == first
-    kernels.write_text("from planner_service.compiling import kernel, inlined\n")
+    kernels.write_text("@inlined\n")
     assert cache_folder(package) != first
     assert cache_folder(package).parent == package / "__pycache__"
 

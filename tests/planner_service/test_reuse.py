@@ -79,8 +79,6 @@ def test_the_oldest_plans_and_schedules_go(monkeypatch: pytest.MonkeyPatch) -> N
     reuse = Reuse()
     for seed in (1, 2, 3):
         make_plan(asked(3, seed=seed), reuse=reuse)
-    kept = [reuse.plan(asked(3, seed=seed), None) for seed in (1, 2, 3)]
-    assert kept == [None, None, None]  # made with other settings
     choices: list[object] = []
     for seed in (2, 3):
         make_plan(asked(3, seed=seed), reuse=reuse, on_choice=choices.append)

@@ -11,6 +11,7 @@ from dip.validation import validate_partition
 
 from planner_service.partition.choice import Choice, Shape
 from planner_service.partition.trials import Trials
+from planner_service.search.savings import NOTHING
 from planner_service.search.stopping import Stopping
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def test_targets_are_shares_of_the_largest() -> None:
 
 def test_makespans_of_all_batches_add_up() -> None:
     few, many = request(job(), documents(3)), request(job(), documents(6))
-    _, both = trials(few, many).schedule(COARSE, seeds=2, reserve=None)
+    _, both = trials(few, many).schedule(COARSE, seeds=2, saving=None)
     assert both
     alone = []
     for one in both.candidates:
@@ -81,15 +82,15 @@ def test_what_comes_to_the_same_is_scheduled_once() -> None:
     """One instance a module and microbatch cannot be cut, whatever the target."""
     made = trials(request(job([module("lm", 8)]), [[{"lm": [640]}]] * 3))
     whole, cut = (Choice(shapes=(Shape(),), parts=(many,)) for many in (1, 2))
-    outcome, found = made.schedule(whole, seeds=2, reserve=None)
+    outcome, found = made.schedule(whole, seeds=2, saving=None)
     assert found
     assert outcome.makespan_us == found.makespan_us
-    assert made.schedule(cut, seeds=2, reserve=None) == (outcome, None)
+    assert made.schedule(cut, seeds=2, saving=None) == (outcome, None)
 
 
 def test_what_does_not_fit_has_no_schedule() -> None:
     asked = request(job(ranks=2, memory_bytes=[10_100_000]), [[{"vision": [900], "language": [900]}]] * 2)
-    outcome, found = trials(asked).schedule(COARSE, seeds=2, reserve=None)
+    outcome, found = trials(asked).schedule(COARSE, seeds=2, saving=None)
     assert outcome.makespan_us is None
     assert found is None
 
@@ -97,6 +98,6 @@ def test_what_does_not_fit_has_no_schedule() -> None:
 def test_scheduling_again_never_makes_it_worse() -> None:
     made = trials(request(job(), documents(6)))
     choice = COARSE.with_parts(0, 3)
-    _, found = made.schedule(choice, seeds=1, reserve=0.0)
+    _, found = made.schedule(choice, seeds=1, saving=NOTHING)
     assert found
     assert made.again(choice, found, seeds=6).makespan_us <= found.makespan_us

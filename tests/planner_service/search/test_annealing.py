@@ -22,7 +22,7 @@ SLOW = settings(max_examples=30, deadline=None, suppress_health_check=list(Healt
 
 def moves(instance: Instance, heat: float) -> Moves:
     part = np.array(instance.work.cell_part, dtype=np.int64)
-    return Moves(part, part % 3, 20, heat, 0.5, 0.3)
+    return Moves(part, part % 3, part % 2, 20, heat, 0.5, 0.3)
 
 
 @SLOW
