@@ -20,11 +20,13 @@ from planner_service.search.schedule import Schedule
 from planner_service.search.stopping import Stopping
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from planner_service.partition.report import ChoiceReport
     from planner_service.partition.trials import Chosen
     from planner_service.reuse import Reuse
+
+    Progress = Callable[[int, int | None], None]
 
 DEFAULT_BUDGET_MS = 2000
 """Search time where neither the caller nor the job sets one."""
@@ -40,7 +42,12 @@ SMALL_CELLS = 1000
 
 
 def make_partition(
-    spec: pb.JobSpec, batch: pb.Batch | None = None, *, budget_ms: int = PARTITION_BUDGET_MS
+    spec: pb.JobSpec,
+    batch: pb.Batch | None = None,
+    *,
+    more: Sequence[pb.Batch] = (),
+    budget_ms: int = PARTITION_BUDGET_MS,
+    on_progress: Progress | None = None,
 ) -> pb.Partition:
     """Choose where every layer lives.
 
@@ -50,8 +57,12 @@ def make_partition(
         The job.
     batch
         A batch like those to come; without one, every module is given middle-sized work.
+    more
+        Further ones: makespans add up.
     budget_ms
         Time for it.
+    on_progress
+        Told after each choice tried how many there were, and the best makespan so far, in microseconds.
 
     Raises
     ------
@@ -67,7 +78,9 @@ def make_partition(
     if batch is None or not any(microbatch.samples for microbatch in batch.microbatches):
         batch = typical_batch(job)
     stopping = Stopping(seconds=budget_ms / 1000, max_evaluations=spec.options.max_evaluations)
-    return Chooser(job, batch, stopping).choose().partition
+    for other in more:
+        validate_batch(spec, other)
+    return Chooser(job, batch, stopping, more=more, on_progress=on_progress).choose().partition
 
 
 def typical_batch(job: Job) -> pb.Batch:
@@ -111,6 +124,15 @@ class Effort:
         """Search time for a job with these options."""
         return self.budget_ms or options.budget_ms or DEFAULT_BUDGET_MS
 
+    def stopping_of_choice(self, request: pb.PlanRequest) -> Stopping:
+        """Budget for a partition and sizes, or for sizes alone where the partition is kept."""
+        options = request.job.options
+        milliseconds = self.milliseconds(options) * SPLIT_SHARE
+        if not request.partition.chunks:
+            shared = min(PARTITION_SHARE * self.milliseconds(options), PARTITION_BUDGET_MS)
+            milliseconds = self.partition_budget_ms or shared
+        return Stopping(seconds=milliseconds / 1000, max_evaluations=options.max_evaluations)
+
 
 def make_plan(
     request: pb.PlanRequest,
@@ -123,6 +145,7 @@ def make_plan(
     reuse: Reuse | None = None,
     on_plan: Callable[[pb.Plan], None] | None = None,
     on_choice: Callable[[ChoiceReport], None] | None = None,
+    on_progress: Progress | None = None,
 ) -> pb.Plan:
     """Plan one batch.
 
@@ -140,6 +163,8 @@ def make_plan(
         found a better one.
     on_choice
         Told why the partition and sizes were chosen.
+    on_progress
+        Told after each choice tried how many there were, and the best makespan so far, in microseconds.
 
     Raises
     ------
@@ -167,7 +192,19 @@ def make_plan(
     def first(chosen: Chosen) -> None:
         hand_out(chosen.partition, _portfolio(request, effort, chosen, reuse), Schedule.of(chosen.candidate))
 
-    chosen = _choose(request, effort, first if on_plan is not None else None, on_choice)
+    stopping = effort.stopping_of_choice(request)
+    kept = request.partition if request.partition.chunks else None
+    chooser = Chooser(
+        Job.from_spec(request.job),
+        request.batch,
+        stopping,
+        kept,
+        on_progress=on_progress,
+        on_first=first if on_plan is not None else None,
+    )
+    chosen = chooser.choose()
+    if on_choice is not None:
+        on_choice(chooser.report)
     portfolio = _portfolio(request, effort, chosen, reuse)
     for schedule in portfolio.stages():
         hand_out(chosen.partition, portfolio, schedule)
@@ -209,27 +246,6 @@ def _portfolio(request: pb.PlanRequest, effort: Effort, chosen: Chosen, reuse: R
         cp_sat=effort.cp_sat,
         recalled=reuse.schedule(request.job, chosen.partition) if reuse is not None and stopping.by_time else None,
     )
-
-
-def _choose(
-    request: pb.PlanRequest,
-    effort: Effort,
-    on_first: Callable[[Chosen], None] | None,
-    on_choice: Callable[[ChoiceReport], None] | None,
-) -> Chosen:
-    """Partition and sizes; the batch itself speaks for them."""
-    kept = request.partition if request.partition.chunks else None
-    options = request.job.options
-    milliseconds = effort.milliseconds(options) * SPLIT_SHARE
-    if kept is None:
-        shared = min(PARTITION_SHARE * effort.milliseconds(options), PARTITION_BUDGET_MS)
-        milliseconds = effort.partition_budget_ms or shared
-    stopping = Stopping(seconds=milliseconds / 1000, max_evaluations=options.max_evaluations)
-    chooser = Chooser(Job.from_spec(request.job), request.batch, stopping, kept, on_first=on_first)
-    chosen = chooser.choose()
-    if on_choice is not None:
-        on_choice(chooser.report)
-    return chosen
 
 
 def _lowered(request: pb.PlanRequest, partition: pb.Partition, portfolio: Portfolio, schedule: Schedule) -> pb.Plan:

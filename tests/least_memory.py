@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from dip.planner.v1 import planner_pb2 as pb
 
@@ -22,7 +23,7 @@ class LeastMemory:
 
     limit_bytes: int
     static_bytes: int
-    worst_piece_bytes: float
+    worst_piece_bytes: int
 
 
 def least_kept_bytes(asked: pb.PlanRequest, rank: int) -> LeastMemory:
@@ -33,10 +34,10 @@ def least_kept_bytes(asked: pb.PlanRequest, rank: int) -> LeastMemory:
     for module in spec.model.modules:
         trains[module.name] = not module.frozen or any(trains[name] for name in module.inputs)
     static = 0
-    worst = 0.0
+    worst = 0
     samples = [sample for microbatch in asked.batch.microbatches for sample in microbatch.samples]
     pieces = [piece for sample in samples for piece in pieces_of(sample)]
-    kept = [0.0] * len(pieces)
+    kept = [0] * len(pieces)
     for module in spec.model.modules:
         layers = [run for run in module.layers for _ in range(run.count)]
         for chunk in asked.partition.chunks:
@@ -49,8 +50,8 @@ def least_kept_bytes(asked: pb.PlanRequest, rank: int) -> LeastMemory:
             most = spec.options.sub_microbatch_units.get(module.name, 0)
             for i, piece in enumerate(pieces):
                 together = cut(piece.get(module.name, ()), most)
-                kept[i] += sum(leanest(run.cost, sum(units)) for units in together for run in inside)
-        worst = max(kept, default=0.0)
+                kept[i] += sum(task_bytes(leanest(run.cost, sum(units)) for run in inside) for units in together)
+        worst = max(kept, default=0)
     return LeastMemory(
         limit_bytes=limits[rank] if len(limits) > 1 else limits[0], static_bytes=static, worst_piece_bytes=worst
     )
@@ -72,6 +73,11 @@ def cut(units: Sequence[int], most: int) -> list[list[int]]:
             made.append([])
         made[-1].append(u)
     return made
+
+
+def task_bytes(of_layers: Iterable[float]) -> int:
+    """What a task keeps: the sum of its layers, rounded up once."""
+    return math.ceil(sum(of_layers) - 1e-6)
 
 
 def leanest(cost: pb.LayerCost, units: int) -> float:

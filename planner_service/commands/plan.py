@@ -16,10 +16,15 @@ from planner_service.commands.table import plan_table
 if TYPE_CHECKING:
     import argparse
 
+    from planner_service.partition.report import ChoiceReport
+
 EVALUATIONS_PER_MS = 10
 """Schedules that count as a millisecond where the clock does not decide: about as many as are tried of 1,000 tasks."""
 
 MOST_WORKERS = 256
+
+_CLEARED = "\r\x1b[K"
+"""Empties a terminal's line."""
 
 DESCRIPTION = """Plans one batch, writes the plan and prints a short table of it. Exits 2 where the request is no good,
 3 where the batch cannot fit the memory of a rank."""
@@ -75,9 +80,12 @@ def _search(request: pb.PlanRequest, arguments: argparse.Namespace) -> pb.Plan:
         raise CommandError(f"--workers is {workers}, must be from 1 to {MOST_WORKERS}")
     from planner_service.planning import DEFAULT_BUDGET_MS, PARTITION_BUDGET_MS, make_plan
     from planner_service.pool.cores import default_workers, usable_cores
-    from planner_service.warmup import are_compiled, compile_kernels
+    from planner_service.warmup import are_compiled, compile_kernels, load_kernels
 
-    if not are_compiled():  # in time of its own
+    # in time of its own, not of the search
+    if are_compiled():
+        load_kernels()
+    else:
         print("Compiling the search's kernels, once for this installation (about a minute).", file=sys.stderr)
         compile_kernels()
     options = request.job.options
@@ -87,8 +95,22 @@ def _search(request: pb.PlanRequest, arguments: argparse.Namespace) -> pb.Plan:
         request,
         partition_budget_ms=budget_ms or PARTITION_BUDGET_MS,
         cores=workers or default_workers(usable_cores()),
-        on_choice=lambda report: print(report.text(), file=_talk(arguments)),
+        on_choice=lambda report: _explain(report, _talk(arguments)),
+        on_progress=_show_progress if sys.stderr.isatty() else None,
     )
+
+
+def _explain(report: ChoiceReport, stream: TextIO) -> None:
+    """Say why the partition was chosen, in place of how far the choice is."""
+    if sys.stderr.isatty():
+        print(_CLEARED, end="", file=sys.stderr, flush=True)
+    print(report.text(), file=stream)
+
+
+def _show_progress(tried: int, best_us: int | None) -> None:
+    """Say on one line of the terminal how far the choice of a partition is."""
+    best = "none fits yet" if best_us is None else f"the best takes {best_us / 1000:,.1f} ms"
+    print(f"{_CLEARED}choosing a partition: {tried} tried, {best}", end="", file=sys.stderr, flush=True)
 
 
 def _talk(arguments: argparse.Namespace) -> TextIO:

@@ -70,7 +70,8 @@ class ChoiceReport:
     def _lines(self) -> Iterator[str]:
         ranking = self.ranking
         misfits = len(self.tried) - len(ranking)
-        yield f"tried {len(self.tried)} choices; {misfits} did not fit, {self.skipped} were ruled out by their load"
+        tried = _count(len(self.tried), "choice")
+        yield f"tried {tried}; did not fit: {misfits}; ruled out by their load: {self.skipped}"
         if self.chosen is None:
             yield "nothing fits"
             return
@@ -85,8 +86,8 @@ class ChoiceReport:
         if self.chosen.slices > 1:
             yield f"for memory: {self.chosen.slices} groups of the microbatch that keeps most"
         yield f"its quick schedule: {_milliseconds(best)}, {best.outcome.num_tasks} tasks"
-        for tried in self.alternatives[:MOST_ALTERNATIVES]:
-            yield f"with {self.difference(tried.choice)}: {_more(tried, best)}"
+        for other in self.alternatives[:MOST_ALTERNATIVES]:
+            yield f"with {self.difference(other.choice)}: {_more(other, best)}"
 
     @property
     def alternatives(self) -> list[Tried]:

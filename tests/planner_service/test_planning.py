@@ -13,6 +13,7 @@ from corners import CANNOT_FIT, FITTING
 from dip.errors import CannotFitError, InvalidRequestError
 from dip.fallback import fallback_plan
 from dip.planner.v1 import planner_pb2 as pb
+from dip.validation import validate_partition
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from least_memory import least_kept_bytes
@@ -209,3 +210,19 @@ def test_many_modules_do_not_delay_the_first_plan() -> None:
     sample = {**{m.name: [100] * 8 for m in encoders}, "language": [400] * 8}
     asked = few_evaluations(request(spec, [[sample]] * 4), 1)
     assert not check_plan(asked, make_plan(asked)).faults
+
+
+def test_a_partition_of_several_batches_tells_of_its_progress() -> None:
+    told: list[tuple[int, int | None]] = []
+    asked = few_evaluations(request(job(), documents(4)), 60)
+    more = [request(job(), documents(count)).batch for count in (2, 3)]
+    partition = make_partition(
+        asked.job, asked.batch, more=more, on_progress=lambda tried, best_us: told.append((tried, best_us))
+    )
+    assert [tried for tried, _ in told] == list(range(1, len(told) + 1))
+    lengths = [best_us for _, best_us in told if best_us is not None]
+    assert lengths == sorted(lengths, reverse=True)
+    validate_partition(asked.job, partition)
+    broken = pb.Batch(microbatches=[pb.Microbatch(samples=[pb.Sample()])])
+    with pytest.raises(InvalidRequestError):
+        make_partition(asked.job, asked.batch, more=[broken])

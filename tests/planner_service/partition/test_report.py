@@ -30,7 +30,7 @@ def report(*others: Tried, kept: bool = False) -> ChoiceReport:
 
 def test_it_says_what_was_chosen() -> None:
     assert report().text().splitlines() == [
-        "tried 1 choices; 0 did not fit, 7 were ruled out by their load",
+        "tried 1 choice; did not fit: 0; ruled out by their load: 7",
         "vision: 4 segments there and back, largest microbatch in 2 parts",
         "language: 1 segment on 2 ranks from the last rank, no microbatch cut for its size",
         "for memory: 3 groups of the microbatch that keeps most",
@@ -47,7 +47,7 @@ def test_it_says_what_else_would_have_cost() -> None:
         tried(replace(CHOSEN, slices=1), None),
         tried(replace(CHOSEN, slices=2), 204_000),
     ).text()
-    assert lines.splitlines()[0] == "tried 6 choices; 1 did not fit, 7 were ruled out by their load"
+    assert lines.splitlines()[0] == "tried 6 choices; did not fit: 1; ruled out by their load: 7"
     assert lines.splitlines()[-3:] == [
         "with vision in 4 parts and language in 2 parts: +0.50%",
         "with 2 groups: +2.00%",
