@@ -38,6 +38,10 @@ DECODES = 400
 """Most rounds of what takes longer, and how often an order is decoded."""
 
 
+WHOLE = 1 << 30
+"""A sub-microbatch size that no microbatch exceeds: the planner must not cut, which would make other tasks."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Instance:
     """A batch of VLM-S on a partition that is kept, so that its size does not depend on a search.
@@ -50,23 +54,28 @@ class Instance:
         How often vision and language visit every rank.
     max_units
         Largest sub-microbatch of each module; whole microbatches where not named.
+    limited
+        Whether memory is limited, for which the planner would cut microbatches as it thinks best.
     """
 
     microbatches: int
     segments: tuple[int, int] = (2, 3)
     max_units: dict[str, int] = field(default_factory=dict)
+    limited: bool = False
 
     def request(self, seed: int) -> pb.PlanRequest:
         """Request with its partition, to be kept."""
         made = workload_request("vlm-s", self.microbatches, seed, "web")
         options = made.job.options
         options.segments["vision"], options.segments["language"] = self.segments
-        options.sub_microbatch_units.update(self.max_units)
+        options.sub_microbatch_units.update({"vision": WHOLE, "language": WHOLE} | self.max_units)
+        if not self.limited:
+            del made.job.cluster.memory_bytes[:]
         made.partition.CopyFrom(default_partition(made.job, made.batch))
         return made
 
 
-THOUSAND = Instance(microbatches=26)
+THOUSAND, THOUSAND_LIMITED = Instance(microbatches=26), Instance(microbatches=26, limited=True)
 """About 1,000 stage tasks."""
 
 INSTANCES = {"64": Instance(microbatches=64), "16": Instance(microbatches=16, max_units={"vision": 9408})}

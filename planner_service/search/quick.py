@@ -123,7 +123,7 @@ def _best_of_seeds(
     best = min(tried, key=_makespan)
     if not is_limited(graph):
         return best, len(tried)
-    careless = [best.guide._replace(careful=False, thrift=guide.thrift, reserve=guide.reserve) for _, guide in guides]
+    careless = [thrifty(best.guide, saving, cheap)._replace(careful=False) for saving in that_differ(savings, cheap)]
     tried += [Seed(decode(graph, guide), guide, f"{best.name}, careless") for guide in careless]
     return min(tried, key=_makespan), len(tried)
 

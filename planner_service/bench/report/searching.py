@@ -11,7 +11,7 @@ from planner_service.bench.report.query import by_batch, key_of, mean, median, n
 from planner_service.bench.report.speed import budgets_ms, long_run_us, near_after_ms
 from planner_service.bench.report.text import NONE, percent, plain, table
 from planner_service.bench.suites.engines import START
-from planner_service.bench.suites.latency import DECODE_US
+from planner_service.bench.suites.latency import DECODE_LIMITED_US, DECODE_US
 from planner_service.bench.suites.progress import SEARCH
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def latency_table(result: Result) -> str:
     sizes = sorted({(number(row, "tasks"), number(row, "microbatches")) for row in rows})
     lines = []
     for what in distinct(rows, "what"):
-        unit = "us" if what == DECODE_US else "ms"
+        unit = "us" if what in (DECODE_US, DECODE_LIMITED_US) else "ms"
         cells = [
             plain(median([float(row["value"] or 0) for row in pick(rows, what=what, tasks=t, microbatches=m)]), 1)
             for t, m in sizes

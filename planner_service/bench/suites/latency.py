@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from planner_service.bench.case import Case
-from planner_service.bench.overhead import INSTANCES, THOUSAND, decode_us, measure_instance
+from planner_service.bench.overhead import INSTANCES, THOUSAND, THOUSAND_LIMITED, decode_us, measure_instance
 from planner_service.bench.suites.suite import Suite
 
 if TYPE_CHECKING:
@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from planner_service.bench.settings import Settings
 
 ROUNDS = 15
-DECODE_US, FIRST_PLAN_MS, OUTSIDE_SEARCH_MS, FIXED_SCHEDULE_MS = (
+DECODE_US, DECODE_LIMITED_US, FIRST_PLAN_MS, OUTSIDE_SEARCH_MS, FIXED_SCHEDULE_MS = (
     "decode_us",
+    "decode_limited_us",
     "first_plan_ms",
     "outside_search_ms",
     "fixed_schedule_ms",
@@ -41,7 +42,11 @@ def measure(case: Case, _: Settings) -> list[Row]:
     """Measure one instance: CPU times of this process, medians."""
     if case.variant == "thousand":
         tasks, microseconds = decode_us(THOUSAND, seed=case.seed)
-        return [case.row(what=DECODE_US, tasks=tasks, value=microseconds)]
+        limited = decode_us(THOUSAND_LIMITED, seed=case.seed)[1]
+        return [
+            case.row(what=DECODE_US, tasks=tasks, value=microseconds),
+            case.row(what=DECODE_LIMITED_US, tasks=tasks, value=limited),
+        ]
     measured = measure_instance(INSTANCES[case.variant], rounds=ROUNDS, seed=case.seed)
     names = (FIRST_PLAN_MS, OUTSIDE_SEARCH_MS, FIXED_SCHEDULE_MS)
     values = {name: measured[name] for name in names} | {f"{k}_ms": v for k, v in measured["steps_ms"].items()}
