@@ -86,7 +86,7 @@ def test_draining_ends_streams_and_calls_with_unavailable() -> None:
             await is_refused(idle.read(), grpc.StatusCode.UNAVAILABLE)
             await is_refused(planning, grpc.StatusCode.UNAVAILABLE)
             await draining
-            assert time.monotonic() - began < 2
+            assert time.monotonic() - began < 25  # half of what the search would take
             await is_refused(stub.ListJobs(pb.ListJobsRequest(), timeout=5), grpc.StatusCode.UNAVAILABLE)
 
     run(scenario())
