@@ -7,7 +7,7 @@ the default written here. Nothing else in the planner reads the environment.
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -17,7 +17,11 @@ LISTEN: Final = "DIP_LISTEN"
 HEALTH_LISTEN: Final = "DIP_HEALTH_LISTEN"
 STORE: Final = "DIP_STORE"
 SEARCH_WORKERS: Final = "DIP_SEARCH_WORKERS"
+LEASE_MS: Final = "DIP_LEASE_MS"
+PLAN_JOBS: Final = "DIP_PLAN_JOBS"
 KEPT_ITERATIONS: Final = "DIP_KEPT_ITERATIONS"
+KEPT_BYTES: Final = "DIP_KEPT_BYTES"
+IDLE_JOB_S: Final = "DIP_IDLE_JOB_S"
 KEPT_CLOSED_JOBS: Final = "DIP_KEPT_CLOSED_JOBS"
 MAX_JOBS: Final = "DIP_MAX_JOBS"
 MAX_STREAMS: Final = "DIP_MAX_STREAMS"
@@ -29,6 +33,7 @@ WORKER_MEMORY_BYTES: Final = "DIP_WORKER_MEMORY_BYTES"
 DRAIN_MS: Final = "DIP_DRAIN_MS"
 LOG_LEVEL: Final = "DIP_LOG_LEVEL"
 
+_REDIS = re.compile(r"rediss?://[^/?#\s]+(/[0-9]*)?(\?[^#\s]*)?")
 _ADDRESS = re.compile(r"unix://(?P<path>/.+)|(?P<host>\[[0-9a-fA-F:]+\]|[^:/\[\]]+):(?P<port>[0-9]{1,5})")
 
 
@@ -55,12 +60,34 @@ class Settings(BaseSettings):
         default="127.0.0.1:50062",
         description="Where orchestrators ask for its health; it answers on the main address too.",
     )
-    store: str = Field(default="memory://", description="Where jobs and plans are kept.")
+    store: str = Field(
+        default="memory://",
+        description="Where jobs and plans are kept: memory://, or redis://[user:password@]host:port/database (with TLS "
+        "rediss://), which planners share.",
+    )
+    lease_ms: int = Field(
+        default=3_000,
+        ge=100,
+        le=600_000,
+        description="How long planners that share a store wait for one that says nothing before they take its batches.",
+    )
+    plan_jobs: Literal["all", "own"] = Field(
+        default="all",
+        description="Whose batches it plans, of a shared store: all, or own: those of jobs whose trainers talk to it.",
+    )
     search_workers: int = Field(
         default=0, ge=0, le=1024, description="Solver processes. 0: half of the cores that the planner may use."
     )
     kept_iterations: int = Field(
         default=32, ge=1, le=100_000, description="Planned iterations kept for each replica; older ones are dropped."
+    )
+    kept_bytes: int = Field(
+        default=128 * 2**20,
+        ge=2**20,
+        description="What plans of a job may take in the store, shared out among its replicas; older ones are dropped.",
+    )
+    idle_job_s: int = Field(
+        default=7 * 24 * 3600, ge=60, description="Seconds after which a job is forgotten that nobody writes to."
     )
     kept_closed_jobs: int = Field(
         default=8, ge=0, le=10_000, description="Closed jobs that stay readable; older ones are forgotten."
@@ -94,8 +121,8 @@ class Settings(BaseSettings):
     @field_validator("store")
     @classmethod
     def _is_a_known_store(cls, value: str) -> str:
-        if value != "memory://":
-            raise ValueError("allowed is memory://")
+        if value != "memory://" and not _REDIS.fullmatch(value):
+            raise ValueError("allowed are memory:// and redis://host:port/database, rediss://host:port/database")
         return value
 
 

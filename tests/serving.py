@@ -24,6 +24,8 @@ from planner_service.settings import Settings
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
 
+    from planner_service.store import PlanStore
+
 RANKS = 2
 CHANNEL_OPTIONS = [("grpc.enable_http_proxy", 0)]
 FREE = {"listen": "127.0.0.1:0", "health_listen": "127.0.0.1:0"}
@@ -35,10 +37,12 @@ def run(scenario: Coroutine[Any, Any, None], *, limit_s: float = 60) -> None:
 
 
 @contextlib.asynccontextmanager
-async def planner(engine: str = scripted_engine.__name__, **settings: Any) -> AsyncIterator[PlannerServer]:
+async def planner(
+    engine: str = scripted_engine.__name__, *, store: PlanStore | None = None, **settings: Any
+) -> AsyncIterator[PlannerServer]:
     """Serve on free ports until the block ends."""
     arguments = FREE | {"search_workers": 1, "solve_grace_ms": 500, "drain_ms": 2_000} | settings
-    server = PlannerServer(Settings(**arguments), engine=engine)
+    server = PlannerServer(Settings(**arguments), engine=engine, store=store)
     await server.start()
     try:
         yield server

@@ -72,7 +72,8 @@ class SplitPlan:
     Parameters
     ----------
     answer
-        Serialized GetPlanResponse without reports or, for a task without an iteration, PlanResponse.
+        Serialized GetPlanResponse without reports and without what the responses hold or, for a task without an
+        iteration, PlanResponse.
     responses
         A serialized StreamSchedulesResponse for each rank; none for a task without an iteration.
     """

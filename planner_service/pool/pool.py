@@ -16,6 +16,8 @@ from planner_service.pool.queue import SolveQueue
 from planner_service.pool.solve import Failed, Partitioned, Planned, Refused, Result, Solve
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from planner_service.pool.messages import Finished, Task
 
 DEFAULT_ENGINE: Final = "planner_service.pool.engine"
@@ -58,6 +60,22 @@ class SolverPool:
         self._failed_starts = 0
         self._busy = 0
         self._draining = False
+        self._on_idle: Callable[[], None] | None = None
+
+    @property
+    def idle(self) -> int:
+        """Workers that are ready and have nothing to do."""
+        return self._queue.num_getters
+
+    @property
+    def broken(self) -> bool:
+        """Whether workers do not start."""
+        return self._failed_starts >= _STARTS_BEFORE_FAILING
+
+    def on_idle(self, listener: Callable[[], None]) -> None:
+        """Call `listener` when a worker becomes idle, and when the pool turns out to be broken."""
+        self._on_idle = listener
+        self._queue.on_getter(listener)
 
     def start(self) -> None:
         """Spawn the workers, without waiting for them."""
@@ -109,7 +127,9 @@ class SolverPool:
         """Wait longer after each failed start; let no solve wait for workers that never come."""
         self._failed_starts += 1
         _log.error("worker does not start, attempt %d: %s", self._failed_starts, error)
-        if self._failed_starts >= _STARTS_BEFORE_FAILING:
+        if self.broken:
+            if self._on_idle is not None:
+                self._on_idle()
             for solve in self._queue.drain():
                 solve.resolve(Failed(reason=f"the planner's workers do not start: {error}"))
         await asyncio.sleep(min(_LONGEST_PAUSE_S, 0.1 * 2**self._failed_starts))

@@ -9,7 +9,7 @@ from collections import OrderedDict, deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from planner_service.pool.solve import Solve
 
@@ -23,6 +23,16 @@ class SolveQueue:
         self._lanes: OrderedDict[str, _Heap] = OrderedDict()  # the lane whose turn it is comes first
         self._arrivals = itertools.count()
         self._waiters: deque[asyncio.Future[None]] = deque()
+        self._on_getter: Callable[[], None] | None = None
+
+    @property
+    def num_getters(self) -> int:
+        """How many wait in `get` for whom nothing has been put yet."""
+        return sum(not waiter.done() for waiter in self._waiters)
+
+    def on_getter(self, listener: Callable[[], None]) -> None:
+        """Call `listener` when somebody begins to wait in `get`."""
+        self._on_getter = listener
 
     def __len__(self) -> int:
         """How many wait, those done meanwhile included."""
@@ -39,6 +49,8 @@ class SolveQueue:
         while (solve := self._pop()) is None:
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
+            if self._on_getter is not None:
+                self._on_getter()
             try:
                 await waiter
             except asyncio.CancelledError:

@@ -24,9 +24,17 @@ def split_plan(request: pb.PlanRequest, plan: pb.Plan, iteration: int | None) ->
     if iteration is None:
         answer = pb.PlanResponse(plan=plan).SerializeToString()
     else:
-        answer = pb.GetPlanResponse(request=request, plan=plan).SerializeToString()
+        answer = _answer(request, plan)
         responses = _responses(request, plan, iteration)
     return SplitPlan(answer=answer, responses=responses, makespan_us=plan.makespan_us, fallback=plan.fallback)
+
+
+def _answer(request: pb.PlanRequest, plan: pb.Plan) -> bytes:
+    """Serialize a GetPlanResponse without what the ranks' responses hold, which is most of it."""
+    answer = pb.GetPlanResponse(request=request, plan=plan)
+    answer.plan.ClearField("sub_microbatches")
+    answer.plan.ClearField("ranks")
+    return answer.SerializeToString()
 
 
 def _responses(request: pb.PlanRequest, plan: pb.Plan, iteration: int) -> tuple[bytes, ...]:

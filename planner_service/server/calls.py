@@ -6,7 +6,6 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from dip.errors import InvalidRequestError
-from dip.planner.v1 import planner_pb2 as pb
 from dip.validation import validate_plan_request
 
 from planner_service.pool import (
@@ -24,6 +23,8 @@ from planner_service.server import refusals
 from planner_service.server.marks import marked_answer
 
 if TYPE_CHECKING:
+    from dip.planner.v1 import planner_pb2 as pb
+
     from planner_service.server.handlers import Context
 
 # All calls share one turn beside the jobs, whose trainers wait.
@@ -82,7 +83,7 @@ class PlanningCalls:
         try:
             match await solve.result():
                 case Planned() as planned:
-                    return marked_answer(planned, pb.PlanResponse)
+                    return marked_answer(planned)
                 case Refused(error=InvalidRequestError() as error):
                     raise refusals.invalid(error)
                 case Refused(error=error):

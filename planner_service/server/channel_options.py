@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 LEAST_PING_INTERVAL_MS: Final = 1_000
-"""A client may ping this often on an idle stream; agents do every 30 s, gRPC's default forbids less than 5 minutes."""
+"""A client may ping this often on an idle stream; agents do every 10 s, gRPC's default forbids less than 5 minutes."""
 
 _DEAD_CLIENT_PING_MS: Final = 60_000
 _DEAD_CLIENT_TIMEOUT_MS: Final = 20_000

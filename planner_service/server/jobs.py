@@ -25,15 +25,24 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CurrentJob:
-    """A job's current attempt, with its spec parsed."""
+    """A job's current attempt, with its spec parsed.
+
+    Parameters
+    ----------
+    request_part
+        Serialized PlanRequest without a batch.
+    """
 
     record: JobRecord
     spec: pb.JobSpec
+    request_part: bytes
 
-    @property
-    def num_replicas(self) -> int:
-        """DP, the number of replicas; at least 1."""
-        return max(1, self.spec.cluster.replicas)
+    @classmethod
+    def of(cls, record: JobRecord) -> CurrentJob:
+        """Parse what is stored."""
+        spec = pb.JobSpec.FromString(record.spec)
+        part = pb.PlanRequest(job=spec, partition=pb.Partition.FromString(record.partition))
+        return cls(record=record, spec=spec, request_part=part.SerializeToString(deterministic=True))
 
 
 class Jobs:
@@ -46,11 +55,17 @@ class Jobs:
     grace_ms
         What a partition may overrun its budget by.
     on_over
-        Called with a job's id when its attempt was superseded or closed.
+        Called with a job's id when its attempts are over, all but the one that is given.
     """
 
     def __init__(
-        self, store: PlanStore, pool: SolverPool, *, max_jobs: int, grace_ms: int, on_over: Callable[[str], None]
+        self,
+        store: PlanStore,
+        pool: SolverPool,
+        *,
+        max_jobs: int,
+        grace_ms: int,
+        on_over: Callable[[str, int | None], None],
     ) -> None:
         self._store = store
         self._pool = pool
@@ -103,14 +118,14 @@ class Jobs:
             raise refusals.not_found(f"job {job_id!r} is not known here: register it, then submit what is not planned")
         job = self._specs.get(job_id)
         if job is None or job.record != record:
-            job = self._specs[job_id] = CurrentJob(record=record, spec=pb.JobSpec.FromString(record.spec))
+            job = self._specs[job_id] = CurrentJob.of(record)
         return job
 
     async def close(self, job_id: str) -> None:
         """Close a job; closing it again changes nothing."""
         while not (job := await self.any_attempt(job_id)).record.closed:
             if await self._store.put_job(replace(job.record, closed=True)) is not None:
-                self._on_over(job_id)
+                self._on_over(job_id, None)
                 _log.info("closed job_id=%s attempt=%d", job_id, job.record.attempt)
         self._specs.pop(job_id, None)
 
@@ -183,11 +198,12 @@ class Jobs:
                 attempt=request.attempt,
                 spec=request.spec.SerializeToString(deterministic=True),
                 partition=partition,
+                replicas=max(1, request.spec.cluster.replicas),
                 version=before.version if before else 0,
             )
             written = await self._store.put_job(record)
             if written is not None:
-                self._on_over(request.job_id)
+                self._on_over(request.job_id, request.attempt)
                 superseded = before.attempt if before else None
                 _log.info("registered job_id=%s attempt=%d superseded=%s", written.job_id, written.attempt, superseded)
                 return written

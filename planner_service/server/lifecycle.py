@@ -18,7 +18,7 @@ from planner_service.server.compilation import compile_beside
 from planner_service.server.handlers import SERVICE, add_servicer
 from planner_service.server.listening import listen
 from planner_service.server.servicer import PlannerServicer
-from planner_service.store import MemoryStore
+from planner_service.store import PlanStore, open_store, without_password
 
 if TYPE_CHECKING:
     from planner_service.settings import Settings
@@ -35,6 +35,8 @@ class PlannerServer:
         What to run with.
     engine
         Module that workers solve with.
+    store
+        Where jobs and plans are kept; None: where the settings say.
 
     Attributes
     ----------
@@ -42,11 +44,17 @@ class PlannerServer:
         Where it listens, once started; with the port that was taken where the setting asked for port 0.
     """
 
-    def __init__(self, settings: Settings, *, engine: str = DEFAULT_ENGINE) -> None:
+    def __init__(self, settings: Settings, *, engine: str = DEFAULT_ENGINE, store: PlanStore | None = None) -> None:
         self._settings = settings
         self.address = settings.listen
         self.health_address = settings.health_listen
-        self._store = MemoryStore(kept_iterations=settings.kept_iterations, kept_closed_jobs=settings.kept_closed_jobs)
+        self._store = store or open_store(
+            settings.store,
+            kept_iterations=settings.kept_iterations,
+            kept_bytes=settings.kept_bytes,
+            kept_closed_jobs=settings.kept_closed_jobs,
+            idle_job_s=settings.idle_job_s,
+        )
         self._pool = SolverPool(
             workers=settings.search_workers or default_workers(usable_cores()),
             memory_bytes=settings.worker_memory_bytes,
@@ -62,7 +70,10 @@ class PlannerServer:
         Raises
         ------
         ListenError
+        StoreError
+            The store can never be used as it is set up.
         """
+        await self._store.start(on_lost=self._servicer.on_store_lost)
         options = server_options(max_message_bytes=self._settings.max_message_bytes)
         self._main_server = grpc.aio.server(options=options)
         self._health_server = grpc.aio.server(options=options)
@@ -78,12 +89,13 @@ class PlannerServer:
         await self._main_server.start()
         await self._health_server.start()
         self._pool.start()
+        self._servicer.start()
         self._compilation = asyncio.create_task(compile_beside(), name="compilation")
         _log.info(
             "serving listen=%s health=%s store=%s workers=%d",
             self.address,
             self.health_address,
-            self._settings.store,
+            without_password(self._settings.store),
             self._pool.workers,
         )
 

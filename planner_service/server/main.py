@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from planner_service.pool.pool import DEFAULT_ENGINE
 from planner_service.server.lifecycle import PlannerServer
 from planner_service.server.listening import ListenError
+from planner_service.store import StoreError
 
 if TYPE_CHECKING:
     from planner_service.settings import Settings
@@ -44,7 +45,7 @@ async def _serve(server: PlannerServer) -> int:
         loop.add_signal_handler(number, stop.set)
     try:
         await server.start()
-    except ListenError as error:
+    except (ListenError, StoreError) as error:
         print(f"dip serve: {error}", file=sys.stderr)
         return 1
     await stop.wait()

@@ -16,8 +16,17 @@ if TYPE_CHECKING:
     from planner_service.pool import Planned
 
 
-def marked_answer(planned: Planned, kind: type[pb.GetPlanResponse | pb.PlanResponse]) -> bytes:
-    """Serialized answer of that kind; where the search was ended from outside, its report says so."""
+def marked_plan(planned: Planned) -> bytes:
+    """Serialized GetPlanResponse without what ranks are sent; says so where the search was ended from outside."""
+    return _marked(planned, pb.GetPlanResponse)
+
+
+def marked_answer(planned: Planned) -> bytes:
+    """Serialized PlanResponse; says so where the search was ended from outside."""
+    return _marked(planned, pb.PlanResponse)
+
+
+def _marked(planned: Planned, kind: type[pb.GetPlanResponse | pb.PlanResponse]) -> bytes:
     if not planned.interrupted:
         return planned.plan.answer
     step = pb.SearchStep(
@@ -34,6 +43,18 @@ def packed_report(report: pb.ReportExecutionRequest) -> bytes:
     return pb.GetPlanResponse(reports=[report]).SerializeToString()
 
 
-def with_reports(answer: bytes, reports: Iterable[bytes]) -> bytes:
-    """Append packed reports to a serialized GetPlanResponse."""
-    return b"".join((answer, *reports))
+def whole_answer(answer: bytes, responses: Iterable[bytes], reports: Iterable[bytes]) -> bytes:
+    """Put a GetPlanResponse together from what is kept of a plan.
+
+    Parameters
+    ----------
+    answer
+        Serialized, without what ranks are sent.
+    responses
+        The serialized StreamSchedulesResponse of each rank, in rank order.
+    reports
+        Packed ones.
+    """
+    streamed = [pb.StreamSchedulesResponse.FromString(response).schedule for response in responses]
+    plan = pb.Plan(sub_microbatches=streamed[0].sub_microbatches, ranks=[part.schedule for part in streamed])
+    return b"".join((answer, pb.GetPlanResponse(plan=plan).SerializeToString(), *reports))

@@ -9,7 +9,7 @@ from google.protobuf import any_pb2, duration_pb2
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
-from planner_service.store import AttemptOverError, StoreError, TooOldError
+from planner_service.store import AttemptOverError, QueueFullError, StoreError, StoreFullError, TooOldError
 
 if TYPE_CHECKING:
     import grpc
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 _MESSAGE_CHARACTERS: Final = 1_000
 _DETAILS_BYTES: Final = 3_000
 _DESCRIPTION_CHARACTERS: Final = 400
+
+_QUEUE_RETRY_MS: Final = 1_000
+_STORE_RETRY_MS: Final = 5_000
 
 
 class RefusalError(Exception):
@@ -115,11 +118,17 @@ def draining() -> RefusalError:
 
 def of_store(error: StoreError) -> RefusalError:
     """Translate what a store refuses."""
-    if isinstance(error, TooOldError):
-        return RefusalError(code_pb2.OUT_OF_RANGE, str(error))
-    if isinstance(error, AttemptOverError):
-        return failed_precondition(str(error))
-    return unavailable(f"the planner's store fails: {error}")
+    match error:
+        case TooOldError():
+            return RefusalError(code_pb2.OUT_OF_RANGE, str(error))
+        case AttemptOverError():
+            return failed_precondition(str(error))
+        case QueueFullError():
+            return exhausted(f"{error}, DIP_MAX_QUEUED_BATCHES allows no more", retry_ms=_QUEUE_RETRY_MS)
+        case StoreFullError():
+            return exhausted(f"the planner's store is full: {error}", retry_ms=_STORE_RETRY_MS)
+        case _:
+            return unavailable(f"the planner's store fails: {error}")
 
 
 def _cut(text: str, length: int) -> str:

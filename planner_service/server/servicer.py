@@ -10,13 +10,19 @@ from dip.validation import validate_get_plan, validate_report_execution
 
 from planner_service.server import refusals
 from planner_service.server.batches import Batches
+from planner_service.server.budgets import Budgets
 from planner_service.server.calls import PlanningCalls
+from planner_service.server.claimed import Means
+from planner_service.server.dispatcher import Dispatcher, unique_name
 from planner_service.server.jobs import CurrentJob, Jobs
-from planner_service.server.marks import packed_report, with_reports
+from planner_service.server.marks import packed_report, whole_answer
+from planner_service.server.remembered import Remembered
 from planner_service.server.streams import Streams
 from planner_service.store import BatchKey, PlanStore, ReplicaKey
 
 if TYPE_CHECKING:
+    from dip.validation.keys import AttemptKey
+
     from planner_service.pool import SolverPool
     from planner_service.server.handlers import Context
     from planner_service.settings import Settings
@@ -28,13 +34,20 @@ class PlannerServicer:
     def __init__(self, store: PlanStore, pool: SolverPool, settings: Settings) -> None:
         self._store = store
         self._pool = pool
-        budgets = {"max_budget_ms": settings.max_budget_ms, "grace_ms": settings.solve_grace_ms}
-        self._batches = Batches(store, pool, max_queued=settings.max_queued_batches, **budgets)
-        self._calls = PlanningCalls(pool, max_calls=settings.max_queued_batches, **budgets)
+        times = {"max_budget_ms": settings.max_budget_ms, "grace_ms": settings.solve_grace_ms}
+        self._budgets = Budgets(**times)
+        self._calls = PlanningCalls(pool, max_calls=settings.max_queued_batches, **times)
         self._streams = Streams(store, max_streams=settings.max_streams)
         self._jobs = Jobs(
-            store, pool, max_jobs=settings.max_jobs, grace_ms=settings.solve_grace_ms, on_over=self._batches.end
+            store, pool, max_jobs=settings.max_jobs, grace_ms=settings.solve_grace_ms, on_over=self._on_over
         )
+        self._dispatcher = Dispatcher(
+            Means(store=store, pool=pool, jobs=self._jobs, budgets=self._budgets, remembered=Remembered()),
+            name=unique_name(),
+            lease_ms=settings.lease_ms,
+            own_jobs=settings.plan_jobs == "own",
+        )
+        self._batches = Batches(store, self._dispatcher, max_queued=settings.max_queued_batches)
         self._draining = False
 
     @property
@@ -43,36 +56,46 @@ class PlannerServicer:
         return self._draining
 
     async def drain(self) -> None:
-        """Turn calls away, end streams with UNAVAILABLE and cancel every solve."""
+        """Turn calls away, end streams with UNAVAILABLE, give batches back to the store and cancel every solve."""
         self._draining = True
-        self._streams.drain()
+        self._streams.end(refusals.draining())
+        await self._dispatcher.close()
         self._pool.drain()
-        await self._batches.close()
+
+    def start(self) -> None:
+        """Begin to plan what waits in the store."""
+        self._dispatcher.start()
+
+    def on_store_lost(self) -> None:
+        """Have everything submitted again: the store may have lost it."""
+        self._streams.end(refusals.unavailable("the planner's store was started again; connect again"))
 
     async def register_job(self, request: pb.RegisterJobRequest, context: Context) -> pb.RegisterJobResponse:
         """Register an attempt of a job."""
-        return await self._jobs.register(request)
+        answer = await self._jobs.register(request)
+        self._dispatcher.serves(request.job_id)
+        return answer
 
     async def submit_batch(self, request: pb.SubmitBatchRequest, context: Context) -> pb.SubmitBatchResponse:
         """Take a batch to be planned."""
-        job = await self._jobs.current(request.job_id, request.attempt)
+        job = await self._current(request)
         await self._batches.submit(job, request)
         return pb.SubmitBatchResponse()
 
     async def stream_schedules(self, request: pb.StreamSchedulesRequest, context: Context) -> None:
         """Stream one rank's schedules."""
-        job = await self._jobs.current(request.job_id, request.attempt)
+        job = await self._current(request)
         await self._streams.stream(job, request, context)
 
     async def report_execution(
         self, request: pb.ReportExecutionRequest, context: Context
     ) -> pb.ReportExecutionResponse:
         """Take what a rank measured."""
-        job = await self._jobs.current(request.job_id, request.attempt)
+        job = await self._current(request)
         report = await asyncio.to_thread(_checked_report, job, request)
         key = _key(job, request.replica, request.iteration)
         if await self._store.add_report(key, request.rank, report):
-            await self._batches.came_too_late(key, request.rank)
+            self._dispatcher.withdraw(key.replica, request.iteration)
         return pb.ReportExecutionResponse()
 
     async def plan(self, request: pb.PlanRequest, context: Context) -> bytes:
@@ -106,12 +129,22 @@ class PlannerServicer:
             raise refusals.not_found(f"{where} is not planned yet")
         if entry.outcome.unplanned_reason:
             raise refusals.not_found(f"{where} has no plan: {entry.outcome.unplanned_reason}")
-        return with_reports(entry.outcome.answer, await self._store.reports(key))
+        reports = await self._store.reports(key)
+        return await asyncio.to_thread(whole_answer, entry.outcome.answer, entry.outcome.responses, reports)
 
     async def close_job(self, request: pb.CloseJobRequest, context: Context) -> pb.CloseJobResponse:
         """End a job."""
         await self._jobs.close(request.job_id)
         return pb.CloseJobResponse()
+
+    async def _current(self, request: AttemptKey) -> CurrentJob:
+        job = await self._jobs.current(request.job_id, request.attempt)
+        self._dispatcher.serves(request.job_id)
+        return job
+
+    def _on_over(self, job_id: str, current: int | None) -> None:
+        self._dispatcher.end(job_id, current)
+        self._budgets.forget(job_id)
 
 
 def _key(job: CurrentJob, replica: int, iteration: int) -> BatchKey:

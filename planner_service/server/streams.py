@@ -9,6 +9,8 @@ What that order means when plans do not end in order, or do not come at all:
 - A batch that comes after a later iteration was sent is planned all the same; streams that are past it never go back, a
   stream that is opened at it or before gets it.
 
+A store that may have lost what it held ends every stream with UNAVAILABLE: agents submit again whatever they wait for.
+
 A stream holds a position and nothing else. A reader that is slow makes nothing pile up; where the iterations that
 it has not read are dropped, its stream ends with RESOURCE_EXHAUSTED.
 """
@@ -17,14 +19,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dip.planner.v1 import planner_pb2 as pb
 from dip.validation import validate_stream_schedules
 
 from planner_service.server import refusals
-from planner_service.store import AttemptOverError, PlanStore, ReplicaKey, TooOldError, Watch
+from planner_service.store import Answer, AttemptOverError, PlanStore, ReplicaKey, TooOldError, Watch
 
 if TYPE_CHECKING:
-    from dip.planner.v1 import planner_pb2 as pb
-
     from planner_service.server.handlers import Context
     from planner_service.server.jobs import CurrentJob
 
@@ -42,12 +43,12 @@ class Streams:
         self._store = store
         self._max_streams = max_streams
         self._open: set[Watch] = set()
-        self._draining = False
+        self._ending: dict[Watch, refusals.RefusalError] = {}
 
-    def drain(self) -> None:
-        """End every stream with UNAVAILABLE."""
-        self._draining = True
+    def end(self, reason: refusals.RefusalError) -> None:
+        """End every stream that is open now."""
         for watch in self._open:
+            self._ending[watch] = reason
             watch.wake()
 
     async def stream(self, job: CurrentJob, request: pb.StreamSchedulesRequest, context: Context) -> None:
@@ -66,28 +67,35 @@ class Streams:
         with self._store.watch(replica) as watch:
             self._open.add(watch)
             try:
-                await self._store.next_entry(replica, request.first_iteration)  # too old: said before anything is sent
+                # Too old: said before anything is sent.
+                await self._store.next_answer(replica, request.rank, request.first_iteration)
                 await context.send_initial_metadata(())
                 await self._write(replica, request, watch, context)
             finally:
                 self._open.discard(watch)
+                self._ending.pop(watch, None)
 
     async def _write(
         self, replica: ReplicaKey, request: pb.StreamSchedulesRequest, watch: Watch, context: Context
     ) -> None:
         position = request.first_iteration
-        while not self._draining:
+        while watch not in self._ending:
             try:
-                entry = await self._store.next_entry(replica, position)
+                answer = await self._store.next_answer(replica, request.rank, position)
             except AttemptOverError:
                 return
             except TooOldError as error:
                 raise refusals.exhausted(
                     f"this stream is read too slowly: {error}; connect again at the iteration needed next", retry_ms=0
                 ) from error
-            if entry is None or entry.outcome is None:
+            if answer is None:
                 await watch.changed()
                 continue
-            await context.write(entry.outcome.responses[request.rank])
-            position = entry.iteration + 1
-        raise refusals.draining()
+            await context.write(answer.response or _unplanned(answer))
+            position = answer.iteration + 1
+        raise self._ending[watch]
+
+
+def _unplanned(answer: Answer) -> bytes:
+    response = pb.StreamSchedulesResponse(iteration=answer.iteration, unplanned_reason=answer.unplanned_reason)
+    return response.SerializeToString(deterministic=True)

@@ -1,30 +1,47 @@
 """Where jobs, batches, plans and reports are kept: one protocol, several homes."""
 
+from planner_service.store.claims import Claim, Claimant, Wait
 from planner_service.store.memory import MemoryStore
+from planner_service.store.opening import open_store, without_password
 from planner_service.store.protocol import PlanStore, Watch
 from planner_service.store.records import (
+    Added,
+    Answer,
     AttemptOverError,
     BatchKey,
     Entry,
     JobRecord,
     Outcome,
     Progress,
+    QueueFullError,
     ReplicaKey,
+    StoreAwayError,
     StoreError,
+    StoreFullError,
     TooOldError,
 )
 
 __all__ = [
+    "Added",
+    "Answer",
     "AttemptOverError",
     "BatchKey",
+    "Claim",
+    "Claimant",
     "Entry",
     "JobRecord",
     "MemoryStore",
     "Outcome",
     "PlanStore",
     "Progress",
+    "QueueFullError",
     "ReplicaKey",
+    "StoreAwayError",
     "StoreError",
+    "StoreFullError",
     "TooOldError",
+    "Wait",
     "Watch",
+    "open_store",
+    "without_password",
 ]

@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections import defaultdict
+import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from planner_service.store.memory_queue import MemoryQueue
+from planner_service.store.memory_replica import MemoryReplica
 from planner_service.store.records import (
+    Added,
+    Answer,
     AttemptOverError,
     BatchKey,
     Entry,
     JobRecord,
     Outcome,
     Progress,
+    QueueFullError,
     ReplicaKey,
-    TooOldError,
+    late_reason,
 )
+from planner_service.store.watches import EventWatch, Watches
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from types import TracebackType
+    from collections.abc import Callable, Sequence
+
+    from planner_service.store.claims import Claim, Claimant, Wait
+
+
+@dataclass(slots=True)
+class _Job:
+    """A job with what is kept of its current attempt."""
+
+    record: JobRecord
+    written_s: float
+    replicas: dict[int, MemoryReplica] = field(default_factory=dict)
+    progress: Progress = field(default_factory=Progress)
 
 
 class MemoryStore:
@@ -33,204 +49,200 @@ class MemoryStore:
     ----------
     kept_iterations
         Iterations with an outcome that are kept for each replica; the lowest are dropped.
+    kept_bytes
+        What the outcomes of a job may take, shared out equally among its replicas; the lowest iterations are dropped.
     kept_closed_jobs
         Closed jobs that are kept; the longest closed are forgotten.
+    idle_job_s
+        Seconds after which a job is forgotten that nobody writes to.
+    clock
+        Seconds that only go forward.
     """
 
-    def __init__(self, *, kept_iterations: int = 32, kept_closed_jobs: int = 8) -> None:
+    def __init__(
+        self,
+        *,
+        kept_iterations: int = 32,
+        kept_bytes: int = 128 * 2**20,
+        kept_closed_jobs: int = 8,
+        idle_job_s: int = 7 * 24 * 3600,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._kept_iterations = kept_iterations
+        self._kept_bytes = kept_bytes
         self._kept_closed_jobs = kept_closed_jobs
-        self._jobs: dict[str, JobRecord] = {}
-        self._replicas: dict[str, dict[int, _Replica]] = {}
-        self._progress: dict[str, Progress] = {}
+        self._idle_job_s = idle_job_s
+        self._clock = clock
+        self._jobs: dict[str, _Job] = {}
         self._closed: dict[str, None] = {}  # in the order of closing
-        self._watches: defaultdict[ReplicaKey, set[_EventWatch]] = defaultdict(set)
+        self._queue = MemoryQueue(clock)
+        self._watches = Watches()
+
+    async def start(self, on_lost: Callable[[], None]) -> None:
+        """Nothing to connect to, and nothing that is lost before this process."""
 
     async def close(self) -> None:
         """Nothing to let go of."""
 
+    @property
+    def shared(self) -> bool:
+        """Nobody else has it."""
+        return False
+
+    @property
+    def available(self) -> bool:
+        """It always is."""
+        return True
+
     async def job(self, job_id: str) -> JobRecord | None:
         """Read one job."""
-        return self._jobs.get(job_id)
+        self._forget_if_idle(job_id)
+        job = self._jobs.get(job_id)
+        return None if job is None else job.record
 
     async def jobs(self) -> Sequence[JobRecord]:
         """Read all jobs, open and closed, by job_id."""
-        return [self._jobs[job_id] for job_id in sorted(self._jobs)]
+        for job_id in list(self._jobs):
+            self._forget_if_idle(job_id)
+        return [self._jobs[job_id].record for job_id in sorted(self._jobs)]
 
     async def put_job(self, record: JobRecord) -> JobRecord | None:
         """Write a job if the stored version is still the record's; see `PlanStore.put_job`."""
-        before = self._jobs.get(record.job_id)
-        if record.version != (before.version if before else 0):
+        job = self._jobs.get(record.job_id)
+        if record.version != (job.record.version if job else 0):
             return None
         written = replace(record, version=record.version + 1)
-        self._jobs[record.job_id] = written
-        if before is None or before.attempt != record.attempt:
-            self._replicas[record.job_id] = {}
-            self._progress[record.job_id] = Progress()
+        if job is None or job.record.attempt != record.attempt:
+            job = self._jobs[record.job_id] = _Job(written, self._clock())
+            self._queue.remove_job(record.job_id)
+        job.record, job.written_s = written, self._clock()
         self._closed.pop(record.job_id, None)
         if record.closed:
-            for replica in self._replicas[record.job_id].values():
+            self._queue.remove_job(record.job_id)
+            for replica in job.replicas.values():
                 replica.drop_unsettled()
             self._closed[record.job_id] = None
             self._forget_closed_jobs()
-        self._wake_job(record.job_id)
+        self._watches.wake_job(record.job_id)
         return written
 
     async def progress(self, job_id: str) -> Progress:
         """How far the current attempt got."""
-        return self._progress.get(job_id, Progress())
+        return self._jobs[job_id].progress if job_id in self._jobs else Progress()
 
-    async def add_batch(self, key: BatchKey, *, digest: bytes, request: bytes) -> Entry:
-        """Write a batch unless its key is taken; returns what stands."""
-        replica = self._writable(key)
-        taken = replica.entries.get(key.iteration)
-        if taken is not None:
-            return taken
-        entry = Entry(iteration=key.iteration, digest=digest, request=request)
-        replica.entries[key.iteration] = entry
-        return entry
+    async def add_batch(
+        self, key: BatchKey, *, digest: bytes, batch: bytes, limit: int, claimant: Claimant | None = None
+    ) -> Added:
+        """Write a batch and queue it unless its key is taken; see `PlanStore.add_batch`."""
+        _, replica = self._writable(key)
+        standing = replica.entry(key.iteration)
+        if standing is not None:
+            return Added(digest=standing.digest, settled=standing.outcome is not None)
+        if replica.num_unsettled >= limit:
+            raise QueueFullError(key.replica.replica, limit)
+        replica.add(key.iteration, digest)
+        if replica.settle_if_late(key.iteration):
+            self._watches.wake(key.replica)
+            return Added(digest=digest, settled=True)
+        self._queue.put(key, digest, batch)
+        claim = None if claimant is None else self._queue.take(key, claimant)
+        self._watches.wake_queue()
+        return Added(digest=digest, settled=False, claim=claim)
 
-    async def settle(self, key: BatchKey, outcome: Outcome) -> Outcome:
-        """Write what became of a batch unless that is known; returns what stands."""
-        replica = self._writable(key)
-        entry = replica.entries[key.iteration]
-        if entry.outcome is not None:
-            return entry.outcome
-        replica.entries[key.iteration] = replace(entry, outcome=outcome, request=b"")
-        replica.drop_oldest(self._kept_iterations)
+    async def claim(self, claimant: Claimant, held: Sequence[Claim]) -> Claim | Wait:
+        """Take a waiting batch under a lease; see `PlanStore.claim`."""
+        return self._queue.claim(claimant, held)
+
+    async def renew(self, claimant: Claimant, held: Sequence[Claim]) -> Sequence[Claim]:
+        """Begin the leases of claims anew; returns those that are lost."""
+        return self._queue.renew(claimant, held)
+
+    async def release(self, claimant: Claimant, held: Sequence[Claim]) -> None:
+        """Give claims back as if they had never been tried."""
+        self._queue.release(claimant, held)
+        self._watches.wake_queue()
+
+    async def settle(self, key: BatchKey, digest: bytes, outcome: Outcome) -> bool:
+        """Write what became of a batch unless that is known; whether this outcome stands."""
+        job, replica = self._writable(key)
+        entry = replica.entry(key.iteration)
+        if entry is None or entry.digest != digest or entry.outcome is not None:
+            return False
+        replica.settle(key.iteration, outcome)
+        self._queue.remove(key)
+        share = self._kept_bytes // job.record.replicas
+        for dropped in replica.drop_oldest(self._kept_iterations, share):
+            self._queue.remove(BatchKey(replica=key.replica, iteration=dropped))
         if not outcome.unplanned_reason:
-            progress = self._progress[key.replica.job_id]
-            self._progress[key.replica.job_id] = replace(
-                progress, last_planned_iteration=max(progress.last_planned_iteration, key.iteration)
-            )
-        self._wake(key.replica)
-        return outcome
+            last = max(job.progress.last_planned_iteration, key.iteration)
+            job.progress = replace(job.progress, last_planned_iteration=last)
+        self._watches.wake(key.replica)
+        return True
 
     async def entry(self, key: BatchKey) -> Entry | None:
         """Read one batch; of a closed job too."""
-        return self._readable(key.replica, key.iteration).entries.get(key.iteration)
+        return self._readable(key.replica, key.iteration)[1].entry(key.iteration)
 
-    async def next_entry(self, replica: ReplicaKey, first_iteration: int) -> Entry | None:
-        """Read the batch of the lowest iteration from `first_iteration` on, settled or not."""
-        if self._current(replica).closed:
+    async def next_answer(self, replica: ReplicaKey, rank: int, first_iteration: int) -> Answer | None:
+        """Read what one rank is told next, from `first_iteration` on."""
+        job, kept = self._readable(replica, first_iteration)
+        if job.record.closed:
             raise AttemptOverError(replica.job_id, replica.attempt)
-        entries = self._readable(replica, first_iteration).entries
-        iteration = min((iteration for iteration in entries if iteration >= first_iteration), default=None)
-        return None if iteration is None else entries[iteration]
-
-    async def unsettled(self, replica: ReplicaKey) -> Sequence[int]:
-        """Iterations that have a batch and no outcome, ascending."""
-        self._current(replica)
-        return self._replica(replica).unsettled()
+        return kept.next_answer(rank, first_iteration)
 
     async def add_report(self, key: BatchKey, rank: int, report: bytes) -> bool:
-        """Write a rank's report unless there is one; whether this one was written."""
-        replica = self._writable(key)
-        reports = replica.reports.setdefault(key.iteration, {})
-        if rank in reports:
+        """Write a rank's report unless there is one, and settle what is too late; whether it was written."""
+        job, replica = self._writable(key)
+        if not replica.add_report(key.iteration, rank, report, self._kept_iterations):
             return False
-        reports[rank] = report
-        if len(replica.reports) > self._kept_iterations:
-            del replica.reports[min(replica.reports)]
-        progress = self._progress[key.replica.job_id]
-        self._progress[key.replica.job_id] = replace(
-            progress, last_reported_iteration=max(progress.last_reported_iteration, key.iteration)
-        )
+        last = max(job.progress.last_reported_iteration, key.iteration)
+        job.progress = replace(job.progress, last_reported_iteration=last)
+        late = replica.unsettled_until(key.iteration)
+        for iteration in late:
+            replica.settle(iteration, Outcome(unplanned_reason=late_reason(rank, key.iteration)))
+            self._queue.remove(BatchKey(replica=key.replica, iteration=iteration))
+        if late:
+            self._watches.wake(key.replica)
         return True
 
     async def reports(self, key: BatchKey) -> Sequence[bytes]:
         """Read the reports of one iteration, by rank."""
-        reports = self._readable(key.replica, key.iteration).reports.get(key.iteration, {})
-        return [reports[rank] for rank in sorted(reports)]
+        return self._readable(key.replica, key.iteration)[1].reports(key.iteration)
 
-    def watch(self, replica: ReplicaKey) -> _EventWatch:
+    def watch(self, replica: ReplicaKey) -> EventWatch:
         """Make a watch on one replica of one attempt."""
-        return _EventWatch(self._watches, replica)
+        return self._watches.watch(replica)
 
-    def _current(self, key: ReplicaKey) -> JobRecord:
-        record = self._jobs.get(key.job_id)
-        if record is None or record.attempt != key.attempt:
-            raise AttemptOverError(key.job_id, key.attempt)
-        return record
+    def watch_queue(self) -> EventWatch:
+        """Make a watch on what waits to be claimed."""
+        return self._watches.watch_queue()
 
-    def _writable(self, key: BatchKey) -> _Replica:
-        if self._current(key.replica).closed:
+    def _writable(self, key: BatchKey) -> tuple[_Job, MemoryReplica]:
+        job, replica = self._readable(key.replica, key.iteration)
+        if job.record.closed:
             raise AttemptOverError(key.replica.job_id, key.replica.attempt)
-        return self._readable(key.replica, key.iteration)
+        job.written_s = self._clock()
+        return job, replica
 
-    def _readable(self, key: ReplicaKey, iteration: int) -> _Replica:
-        self._current(key)
-        replica = self._replica(key)
-        if iteration < replica.oldest:
-            raise TooOldError(iteration, replica.oldest)
-        return replica
+    def _readable(self, key: ReplicaKey, iteration: int) -> tuple[_Job, MemoryReplica]:
+        job = self._jobs.get(key.job_id)
+        if job is None or job.record.attempt != key.attempt:
+            raise AttemptOverError(key.job_id, key.attempt)
+        replica = job.replicas.setdefault(key.replica, MemoryReplica())
+        replica.check_kept(iteration)
+        return job, replica
 
-    def _replica(self, key: ReplicaKey) -> _Replica:
-        return self._replicas[key.job_id].setdefault(key.replica, _Replica())
+    def _forget_if_idle(self, job_id: str) -> None:
+        job = self._jobs.get(job_id)
+        if job is not None and self._clock() - job.written_s > self._idle_job_s:
+            self._forget(job_id)
 
     def _forget_closed_jobs(self) -> None:
         while len(self._closed) > self._kept_closed_jobs:
-            job_id = next(iter(self._closed))
-            del self._closed[job_id], self._jobs[job_id], self._replicas[job_id], self._progress[job_id]
+            self._forget(next(iter(self._closed)))
 
-    def _wake_job(self, job_id: str) -> None:
-        for key in [key for key in self._watches if key.job_id == job_id]:
-            self._wake(key)
-
-    def _wake(self, key: ReplicaKey) -> None:
-        for watch in self._watches.get(key, ()):
-            watch.wake()
-
-
-@dataclass(slots=True)
-class _Replica:
-    """The iterations of one replica."""
-
-    entries: dict[int, Entry] = field(default_factory=dict)
-    reports: dict[int, dict[int, bytes]] = field(default_factory=dict)
-    oldest: int = 0
-
-    def unsettled(self) -> list[int]:
-        return sorted(iteration for iteration, entry in self.entries.items() if entry.outcome is None)
-
-    def drop_unsettled(self) -> None:
-        for iteration in self.unsettled():
-            del self.entries[iteration]
-
-    def drop_oldest(self, kept: int) -> None:
-        settled = sorted(iteration for iteration, entry in self.entries.items() if entry.outcome is not None)
-        if len(settled) <= kept:
-            return
-        self.oldest = settled[-kept]
-        self.entries = {iteration: entry for iteration, entry in self.entries.items() if iteration >= self.oldest}
-        self.reports = {iteration: reports for iteration, reports in self.reports.items() if iteration >= self.oldest}
-
-
-class _EventWatch:
-    """A watch on one replica of one attempt."""
-
-    def __init__(self, watches: defaultdict[ReplicaKey, set[_EventWatch]], key: ReplicaKey) -> None:
-        self._watches = watches
-        self._key = key
-        self._event = asyncio.Event()
-
-    async def changed(self) -> None:
-        """Wait for a change, or for `wake`."""
-        await self._event.wait()
-        self._event.clear()
-
-    def wake(self) -> None:
-        """Let the holder look again."""
-        self._event.set()
-
-    def __enter__(self) -> _EventWatch:
-        self._watches[self._key].add(self)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        watches = self._watches[self._key]
-        watches.discard(self)
-        if not watches:
-            del self._watches[self._key]
+    def _forget(self, job_id: str) -> None:
+        self._closed.pop(job_id, None)
+        self._queue.remove_job(job_id)
+        del self._jobs[job_id]
+        self._watches.wake_job(job_id)

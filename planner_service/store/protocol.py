@@ -5,14 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from types import TracebackType
 
-    from planner_service.store.records import BatchKey, Entry, JobRecord, Outcome, Progress, ReplicaKey
+    from planner_service.store.claims import Claim, Claimant, Wait
+    from planner_service.store.records import (
+        Added,
+        Answer,
+        BatchKey,
+        Entry,
+        JobRecord,
+        Outcome,
+        Progress,
+        ReplicaKey,
+    )
 
 
 class Watch(Protocol):
-    """Wakes its holder when something changed in one replica of one attempt; a context manager.
+    """Wakes its holder when something changed that it watches; a context manager.
 
     A change that comes between two waits is not lost: the next wait returns at once. Changes are not
     counted, so a holder that is slow costs nothing: it looks at the store when it is ready.
@@ -34,15 +44,40 @@ class Watch(Protocol):
 
 
 class PlanStore(Protocol):
-    """Jobs, and for their current attempts batches, outcomes and reports.
+    """Jobs, and for their current attempts batches, the queue of those that wait, outcomes and reports.
 
     Writes under an attempt that is not current, or of a closed job, raise `AttemptOverError`; everything
-    below a replica's oldest kept iteration raises `TooOldError`. The first write of a key stands; later
-    ones learn what stands and change nothing.
+    below a replica's oldest kept iteration raises `TooOldError`; anything raises `StoreAwayError` where the store is
+    not to be had. The first write of a key stands; later ones learn what stands and change nothing.
+
+    What is kept of an attempt is bounded by iterations and by bytes for each replica, closed jobs by number; a job that
+    nobody writes to for long is forgotten, open or closed.
     """
+
+    async def start(self, on_lost: Callable[[], None]) -> None:
+        """Connect.
+
+        Parameters
+        ----------
+        on_lost
+            Called whenever the store may have lost what it held: what was submitted must be submitted again.
+
+        Raises
+        ------
+        StoreError
+            The store can never be used as it is set up. One that is away for now is no error: it is tried for again.
+        """
 
     async def close(self) -> None:
         """Let go of connections; nothing can be asked afterwards."""
+
+    @property
+    def shared(self) -> bool:
+        """Whether other planners may use it too."""
+
+    @property
+    def available(self) -> bool:
+        """Whether it answered when it was asked last."""
 
     async def job(self, job_id: str) -> JobRecord | None:
         """Read one job."""
@@ -65,38 +100,94 @@ class PlanStore(Protocol):
     async def progress(self, job_id: str) -> Progress:
         """How far the current attempt got."""
 
-    async def add_batch(self, key: BatchKey, *, digest: bytes, request: bytes) -> Entry:
-        """Write a batch unless its key is taken.
+    async def add_batch(
+        self, key: BatchKey, *, digest: bytes, batch: bytes, limit: int, claimant: Claimant | None = None
+    ) -> Added:
+        """Write a batch and queue it, unless its key is taken.
+
+        A batch that comes after its iteration, or a later one, was reported is settled at once with `LATE`. A new one
+        wakes the watches on the queue, claimed or not: the others have a lease to look after.
+
+        Parameters
+        ----------
+        digest
+            SHA-256 of the batch.
+        batch
+            Serialized Batch.
+        limit
+            How many batches of the replica may be without an outcome, this one included.
+        claimant
+            Who claims the batch in the same step, if it is new; None: whoever comes first.
 
         Returns
         -------
-        Entry
+        Added
             What stands under the key: compare its digest.
+
+        Raises
+        ------
+        QueueFullError
+            `limit` batches have no outcome yet.
+        StoreFullError
+            The store has no room.
         """
 
-    async def settle(self, key: BatchKey, outcome: Outcome) -> Outcome:
-        """Write what became of a batch unless that is known already, wake watches, drop what is too old.
+    async def claim(self, claimant: Claimant, held: Sequence[Claim]) -> Claim | Wait:
+        """Take a waiting batch under a lease: jobs in turn, and within a job the lowest iteration first.
+
+        What another planner holds beyond its lease waits again, and so does what this claimant has without knowing
+        (an answer of the store that was lost).
+
+        Parameters
+        ----------
+        held
+            The claims that the claimant knows of.
+        """
+
+    async def renew(self, claimant: Claimant, held: Sequence[Claim]) -> Sequence[Claim]:
+        """Begin the leases of claims anew, and say that the claimant lives; returns those that it has lost."""
+
+    async def release(self, claimant: Claimant, held: Sequence[Claim]) -> None:
+        """Give claims back, as if they had never been tried, and let others know that the claimant is gone."""
+
+    async def settle(self, key: BatchKey, digest: bytes, outcome: Outcome) -> bool:
+        """Write what became of a batch unless that is known, take it off the queue, wake watches, drop what is too old.
+
+        Parameters
+        ----------
+        digest
+            SHA-256 of the batch that the outcome is of.
 
         Returns
         -------
-        Outcome
-            The one that stands.
+        bool
+            Whether this outcome stands; False where there is another, or no such batch.
         """
 
     async def entry(self, key: BatchKey) -> Entry | None:
         """Read one batch; of a closed job too."""
 
-    async def next_entry(self, replica: ReplicaKey, first_iteration: int) -> Entry | None:
-        """Read the batch of the lowest iteration from `first_iteration` on, settled or not."""
+    async def next_answer(self, replica: ReplicaKey, rank: int, first_iteration: int) -> Answer | None:
+        """Read what one rank is told next: of the lowest iteration from `first_iteration` on.
 
-    async def unsettled(self, replica: ReplicaKey) -> Sequence[int]:
-        """Iterations that have a batch and no outcome, ascending."""
+        Returns
+        -------
+        Answer or None
+            None where there is no such iteration yet, or no outcome of it.
+        """
 
     async def add_report(self, key: BatchKey, rank: int, report: bytes) -> bool:
-        """Write a rank's report unless there is one; whether this one was written."""
+        """Write a rank's report unless there is one; whether this one was written.
+
+        Batches of this iteration and of earlier ones that have no outcome yet are settled as too late: nobody
+        will run them.
+        """
 
     async def reports(self, key: BatchKey) -> Sequence[bytes]:
         """Read the reports of one iteration, by rank."""
 
     def watch(self, replica: ReplicaKey) -> Watch:
-        """Make a watch on one replica of one attempt."""
+        """Make a watch on one replica of one attempt: outcomes, and the attempt's end."""
+
+    def watch_queue(self) -> Watch:
+        """Make a watch on what waits to be claimed."""

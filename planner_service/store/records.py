@@ -3,6 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from planner_service.store.claims import Claim
+
+LATE: Final = "it came too late: this iteration, or a later one, had been run before it was submitted"
+"""Why a batch has no plan that was submitted after its time."""
+
+
+def late_reason(rank: int, iteration: int) -> str:
+    """Why a batch has no plan whose iteration was run without it."""
+    return f"it came too late: rank {rank} had run iteration {iteration} before this one was planned"
 
 
 class StoreError(Exception):
@@ -41,6 +53,31 @@ class TooOldError(StoreError):
         self.oldest = oldest
 
 
+class StoreAwayError(StoreError):
+    """The store does not answer, or not as it should; later it may."""
+
+
+class StoreFullError(StoreError):
+    """The store has no room for what should be written."""
+
+
+class QueueFullError(StoreError):
+    """A replica has as many batches without an outcome as it may have.
+
+    Parameters
+    ----------
+    replica
+        Its number.
+    limit
+        How many it may have.
+    """
+
+    def __init__(self, replica: int, limit: int) -> None:
+        super().__init__(f"{limit} batches of replica {replica} wait for a plan already")
+        self.replica = replica
+        self.limit = limit
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobRecord:
     """One job as its current attempt registered it.
@@ -49,6 +86,8 @@ class JobRecord:
     ----------
     spec, partition
         Serialized JobSpec and Partition.
+    replicas
+        DP: what is kept of the job is shared out among so many.
     version
         Counts the record's changes; what compare-and-set compares. 0: not stored yet.
     """
@@ -57,6 +96,7 @@ class JobRecord:
     attempt: int
     spec: bytes = field(repr=False)
     partition: bytes = field(repr=False)
+    replicas: int = 1
     closed: bool = False
     version: int = 0
 
@@ -85,16 +125,21 @@ class Outcome:
     Parameters
     ----------
     responses
-        A serialized StreamSchedulesResponse for each rank.
+        A serialized StreamSchedulesResponse for each rank; none where there is no plan.
     answer
-        Serialized GetPlanResponse without reports; empty where there is no plan.
+        Serialized GetPlanResponse without reports and without what the responses hold; empty where there is no plan.
     unplanned_reason
         Empty where there is a plan.
     """
 
-    responses: tuple[bytes, ...] = field(repr=False)
+    responses: tuple[bytes, ...] = field(default=(), repr=False)
     answer: bytes = field(default=b"", repr=False)
     unplanned_reason: str = ""
+
+    @property
+    def num_bytes(self) -> int:
+        """What it takes to keep it."""
+        return sum(map(len, self.responses)) + len(self.answer) + len(self.unplanned_reason)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,14 +150,39 @@ class Entry:
     ----------
     digest
         SHA-256 of the batch: what tells a repetition from another batch.
-    request
-        Serialized PlanRequest; empty once there is an outcome.
     """
 
     iteration: int
     digest: bytes = field(repr=False)
-    request: bytes = field(repr=False)
     outcome: Outcome | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Added:
+    """What stands under a key that a batch was written to.
+
+    Parameters
+    ----------
+    digest
+        SHA-256 of the batch that stands.
+    settled
+        Whether its outcome is known.
+    claim
+        The claim, where the batch was new and was claimed in the same step.
+    """
+
+    digest: bytes = field(repr=False)
+    settled: bool
+    claim: Claim | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """What one rank is told of one iteration: a serialized StreamSchedulesResponse, or why there is no plan."""
+
+    iteration: int
+    response: bytes = field(default=b"", repr=False)
+    unplanned_reason: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 import scripted_engine
+from dip.digests import streamed_digest
 from dip.errors import CannotFitError
 from dip.partition import default_partition
 from dip.planner.v1 import planner_pb2 as pb
-from serving import batch, register, run, spec, worker_pids
+from serving import RANKS, batch, register, run, spec, worker_pids
 
 from planner_service.pool import (
     Cancelled,
@@ -75,9 +76,11 @@ def test_plan_comes_split_into_what_each_rank_is_sent() -> None:
             assert isinstance(result, Planned)
             assert (result.plan.makespan_us, result.plan.fallback, result.interrupted) == (plan.makespan_us, False, "")
             responses = [pb.StreamSchedulesResponse.FromString(data) for data in result.plan.responses]
-            assert [response.iteration for response in responses] == [7] * len(plan.ranks)
-            assert [response.schedule.schedule for response in responses] == list(plan.ranks)
-            assert all(response.schedule.sub_microbatches == plan.sub_microbatches for response in responses)
+            assert [response.iteration for response in responses] == [7] * RANKS
+            assert [response.schedule.schedule.rank for response in responses] == list(range(RANKS))
+            assert {streamed_digest(response.schedule) for response in responses} == {plan.digest}
+            assert not plan.ranks, "it is kept twice"
+            assert not plan.sub_microbatches, "it is kept twice"
 
     run(scenario())
 

@@ -1,0 +1,158 @@
+"""A claimed batch on its way through the pool, to its outcome in the store."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from planner_service.pool import Cancelled, Failed, Planned, PlanTask, Refused, SolverPool
+from planner_service.pool.pool import FALLBACK_LIMIT_S
+from planner_service.server.marks import marked_plan
+from planner_service.server.refusals import RefusalError
+from planner_service.store import AttemptOverError, Claim, Outcome, PlanStore, StoreError, TooOldError
+
+if TYPE_CHECKING:
+    from planner_service.pool import Solve
+    from planner_service.pool.solve import Result
+    from planner_service.server.budgets import Budgets
+    from planner_service.server.jobs import CurrentJob, Jobs
+    from planner_service.server.remembered import Remembered
+
+TRIES_WITH_SEARCH: Final = 3
+"""Planners that may end over a batch before it is planned without a search."""
+
+MOST_TRIES: Final = 6
+"""Planners that may end over a batch before it gets a reason in place of a plan."""
+
+_FIRST_RETRY_S, _LONGEST_RETRY_S = 0.05, 2.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Means:
+    """What a batch is planned with."""
+
+    store: PlanStore
+    pool: SolverPool
+    jobs: Jobs
+    budgets: Budgets
+    remembered: Remembered
+
+
+class ClaimedBatch:
+    """One claim. Made in an event loop, it goes on by itself until the store has an outcome or the claim is let go.
+
+    Attributes
+    ----------
+    claim
+        The batch.
+    task
+        Ends with it, and never with an error that is foreseen.
+    begun
+        Whether a worker has it, or is going to, or will not.
+    """
+
+    def __init__(self, claim: Claim, means: Means) -> None:
+        self.claim = claim
+        self.begun = False
+        self._means = means
+        self._solve: Solve | None = None
+        self._unwanted = False
+        self.task: asyncio.Task[None] = asyncio.create_task(self._plan())
+
+    def withdraw(self) -> None:
+        """Nobody wants the outcome any more; a worker that has the batch may end it in its own time."""
+        self._unwanted = True
+        if self._solve is not None:
+            self._solve.withdraw()
+
+    def cancel(self) -> None:
+        """Nobody wants the outcome any more, and the worker is wanted back at once."""
+        self._unwanted = True
+        if self._solve is not None:
+            self._solve.cancel()
+
+    def abandon(self) -> None:
+        """Let go of it without an outcome: this planner stops."""
+        self.cancel()
+        self.task.cancel()
+
+    async def _plan(self) -> None:
+        key = self.claim.key
+        try:
+            job = await self._means.jobs.any_attempt(key.replica.job_id)
+        except (RefusalError, StoreError) as error:
+            _log.debug("claim is let go: %s", error)
+            return
+        if job.record.attempt != key.replica.attempt or self._unwanted:
+            return
+        outcome = self._means.remembered.outcome(self.claim) or await self._outcome(job)
+        self.begun = True
+        if outcome is not None:
+            self._means.remembered.keep(self.claim, outcome)
+            await self._settle(outcome)
+
+    async def _outcome(self, job: CurrentJob) -> Outcome | None:
+        """Have the batch planned; None where nobody wants it any more."""
+        tries = self.claim.tries
+        if tries >= MOST_TRIES:
+            return Outcome(unplanned_reason=f"{tries} planners ended while they planned it")
+        budgets = self._means.budgets
+        budget_ms = budgets.search_ms(job, workers=self.claim.workers)
+        task = PlanTask(
+            request=job.request_part + self.claim.batch,
+            budget_ms=budget_ms,
+            iteration=self.claim.key.iteration,
+            fallback=tries >= TRIES_WITH_SEARCH,
+        )
+        self._solve = self._means.pool.submit(
+            task,
+            lane=self.claim.key.replica.job_id,
+            order=(self.claim.key.iteration, self.claim.key.replica.replica),
+            limit_s=FALLBACK_LIMIT_S if task.fallback else budgets.limit_s(budget_ms, partition_is_kept=True),
+        )
+        self.begun = True
+        return self._outcome_of(await self._solve.result())
+
+    def _outcome_of(self, result: Result) -> Outcome | None:
+        match result:
+            case Cancelled():
+                return None  # the attempt is over, the batch came too late and is settled, or the planner stops
+            case Planned() as planned:
+                self._means.budgets.remember(self.claim.key.replica.job_id, planned.plan)
+                if self.claim.tries >= TRIES_WITH_SEARCH:
+                    planned = replace(planned, interrupted=f"{self.claim.tries} planners ended while they planned it")
+                return Outcome(responses=planned.plan.responses, answer=marked_plan(planned))
+            case Refused(error=error):
+                return Outcome(unplanned_reason=str(error))
+            case Failed(reason=reason):
+                return Outcome(unplanned_reason=f"the search failed: {reason}")
+            case other:
+                raise TypeError(f"a plan was asked for, the pool answered {other!r}")
+
+    async def _settle(self, outcome: Outcome) -> None:
+        """Store the outcome, however long the store is away: what was accepted is not lost over that."""
+        key, retry_s = self.claim.key, _FIRST_RETRY_S
+        while not self._unwanted:
+            try:
+                stands = await self._means.store.settle(key, self.claim.digest, outcome)
+            except (AttemptOverError, TooOldError) as error:
+                _log.debug("outcome is dropped: %s", error)
+                return
+            except StoreError as error:
+                _log.debug("outcome is kept for %.2f s: %s", retry_s, error)
+                await asyncio.sleep(retry_s)
+                retry_s = min(_LONGEST_RETRY_S, 2 * retry_s)
+                continue
+            if stands and outcome.unplanned_reason:
+                _log.warning(
+                    "unplanned job_id=%s replica=%d iteration=%d reason=%s",
+                    key.replica.job_id,
+                    key.replica.replica,
+                    key.iteration,
+                    outcome.unplanned_reason,
+                )
+            return

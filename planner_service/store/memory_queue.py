@@ -1,0 +1,123 @@
+"""The batches of the default store that wait for a plan, and who has claimed which."""
+
+from __future__ import annotations
+
+import itertools
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from planner_service.store.claims import Claim, Claimant, Wait
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from planner_service.store.records import BatchKey
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A batch without an outcome; `owner` is the name of the planner that has claimed it, empty where none has."""
+
+    key: BatchKey
+    digest: bytes
+    batch: bytes
+    token: str
+    owner: str = ""
+    lease_ends_s: float = 0.0
+    claims: int = 0
+
+
+class MemoryQueue:
+    """Waiting batches of all jobs, in one lane a job.
+
+    Parameters
+    ----------
+    clock
+        Seconds that only go forward.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._lanes: OrderedDict[str, dict[BatchKey, _Waiting]] = OrderedDict()  # the job whose turn it is comes first
+        self._arrivals = itertools.count(1)
+
+    def put(self, key: BatchKey, digest: bytes, batch: bytes) -> None:
+        """Add a batch."""
+        lane = self._lanes.setdefault(key.replica.job_id, {})
+        lane[key] = _Waiting(key, digest, batch, token=str(next(self._arrivals)))
+
+    def remove(self, key: BatchKey) -> None:
+        """Take a batch off, claimed or not, if it is there."""
+        lane = self._lanes.get(key.replica.job_id, {})
+        if lane.pop(key, None) is not None and not lane:
+            del self._lanes[key.replica.job_id]
+
+    def remove_job(self, job_id: str) -> None:
+        """Take all batches of a job off."""
+        self._lanes.pop(job_id, None)
+
+    def claim(self, claimant: Claimant, held: Sequence[Claim]) -> Claim | Wait:
+        """Take the next batch; see `PlanStore.claim`."""
+        known = {claim.token for claim in held}
+        for job_id, lane in self._lanes.items():
+            if claimant.jobs is not None and job_id not in claimant.jobs:
+                continue
+            free = [waiting for waiting in lane.values() if self._is_free(waiting, claimant, known)]
+            if free:
+                self._lanes.move_to_end(job_id)
+                return self.take(min(free, key=_turn).key, claimant)
+        ends_s = min((one.lease_ends_s for one in self._claimed() if one.owner != claimant.name), default=None)
+        return Wait(lease_ends_ms=None if ends_s is None else max(0, round((ends_s - self._clock()) * 1000)))
+
+    def take(self, key: BatchKey, claimant: Claimant) -> Claim:
+        """Claim one batch that nobody has claimed."""
+        waiting = self._lanes[key.replica.job_id][key]
+        waiting.owner = claimant.name
+        waiting.lease_ends_s = self._clock() + claimant.lease_ms / 1000
+        waiting.claims += 1
+        return Claim(
+            key=key,
+            digest=waiting.digest,
+            batch=waiting.batch,
+            tries=waiting.claims - 1,
+            token=waiting.token,
+            workers=claimant.workers,
+        )
+
+    def renew(self, claimant: Claimant, held: Sequence[Claim]) -> list[Claim]:
+        """Begin leases anew; returns the claims that are lost."""
+        lost = []
+        for claim in held:
+            waiting = self._owned(claimant, claim)
+            if waiting is None:
+                lost.append(claim)
+            else:
+                waiting.lease_ends_s = self._clock() + claimant.lease_ms / 1000
+        return lost
+
+    def release(self, claimant: Claimant, held: Sequence[Claim]) -> None:
+        """Give claims back as if they had never been tried."""
+        for claim in held:
+            waiting = self._owned(claimant, claim)
+            if waiting is not None:
+                waiting.owner = ""
+                waiting.claims -= 1
+
+    def _owned(self, claimant: Claimant, claim: Claim) -> _Waiting | None:
+        waiting = self._lanes.get(claim.key.replica.job_id, {}).get(claim.key)
+        if waiting is None or waiting.token != claim.token or waiting.owner != claimant.name:
+            return None
+        return waiting
+
+    def _is_free(self, waiting: _Waiting, claimant: Claimant, known: set[str]) -> bool:
+        if waiting.owner == claimant.name:
+            return waiting.token not in known
+        return not waiting.owner or waiting.lease_ends_s <= self._clock()
+
+    def _claimed(self) -> list[_Waiting]:
+        return [waiting for lane in self._lanes.values() for waiting in lane.values() if waiting.owner]
+
+
+def _turn(waiting: _Waiting) -> tuple[int, int]:
+    return waiting.key.iteration, int(waiting.token)

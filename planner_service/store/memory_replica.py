@@ -1,0 +1,118 @@
+"""The iterations of one replica in the default store."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from planner_service.store.records import LATE, Answer, Entry, Outcome, TooOldError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+NEWEST_KEPT: Final = 2
+"""Iterations with an outcome that stay whatever they take: the one that is run, and the next."""
+
+
+class MemoryReplica:
+    """Batches, outcomes and reports by iteration."""
+
+    def __init__(self) -> None:
+        self._entries: dict[int, Entry] = {}
+        self._reports: dict[int, dict[int, bytes]] = {}
+        self._unsettled: set[int] = set()
+        self._settled_bytes = 0
+        self._oldest = 0
+        self._last_reported = -1
+
+    @property
+    def num_unsettled(self) -> int:
+        """Batches without an outcome."""
+        return len(self._unsettled)
+
+    def check_kept(self, iteration: int) -> None:
+        """Raise TooOldError for an iteration below the oldest that is kept."""
+        if iteration < self._oldest:
+            raise TooOldError(iteration, self._oldest)
+
+    def entry(self, iteration: int) -> Entry | None:
+        """Return one batch."""
+        return self._entries.get(iteration)
+
+    def add(self, iteration: int, digest: bytes) -> None:
+        """Add a batch without an outcome."""
+        self._entries[iteration] = Entry(iteration=iteration, digest=digest)
+        self._unsettled.add(iteration)
+
+    def settle_if_late(self, iteration: int) -> bool:
+        """Settle a batch whose iteration, or a later one, was reported; return whether it was."""
+        if iteration > self._last_reported:
+            return False
+        self.settle(iteration, Outcome(unplanned_reason=LATE))
+        return True
+
+    def settle(self, iteration: int, outcome: Outcome) -> None:
+        """Write the outcome of a batch that has none."""
+        self._entries[iteration] = replace(self._entries[iteration], outcome=outcome)
+        self._unsettled.discard(iteration)
+        self._settled_bytes += outcome.num_bytes
+
+    def unsettled_until(self, iteration: int) -> list[int]:
+        """Return the iterations up to this one that have no outcome, ascending."""
+        return sorted(unsettled for unsettled in self._unsettled if unsettled <= iteration)
+
+    def next_answer(self, rank: int, first_iteration: int) -> Answer | None:
+        """Return what a rank is told of the lowest iteration from `first_iteration` on, if that has an outcome."""
+        iteration = min((iteration for iteration in self._entries if iteration >= first_iteration), default=None)
+        outcome = None if iteration is None else self._entries[iteration].outcome
+        if iteration is None or outcome is None:
+            return None
+        if outcome.unplanned_reason:
+            return Answer(iteration=iteration, unplanned_reason=outcome.unplanned_reason)
+        return Answer(iteration=iteration, response=outcome.responses[rank])
+
+    def add_report(self, iteration: int, rank: int, report: bytes, kept: int) -> bool:
+        """Add a rank's report unless there is one; keep those of so many iterations."""
+        reports = self._reports.setdefault(iteration, {})
+        if rank in reports:
+            return False
+        reports[rank] = report
+        if len(self._reports) > kept:
+            del self._reports[min(self._reports)]
+        self._last_reported = max(self._last_reported, iteration)
+        return True
+
+    def reports(self, iteration: int) -> Sequence[bytes]:
+        """Return the reports of an iteration, by rank."""
+        reports = self._reports.get(iteration, {})
+        return [reports[rank] for rank in sorted(reports)]
+
+    def drop_unsettled(self) -> None:
+        """Forget batches without an outcome."""
+        for iteration in self._unsettled:
+            del self._entries[iteration]
+        self._unsettled.clear()
+
+    def drop_oldest(self, kept: int, kept_bytes: int) -> list[int]:
+        """Forget all below what may be kept; return the iterations without an outcome among them.
+
+        Parameters
+        ----------
+        kept
+            Iterations with an outcome that may be kept.
+        kept_bytes
+            What their outcomes may take; `NEWEST_KEPT` of them stay all the same.
+        """
+        settled = sorted(self._entries.keys() - self._unsettled)
+        while len(settled) > kept or (len(settled) > NEWEST_KEPT and self._settled_bytes > kept_bytes):
+            outcome = self._entries.pop(settled.pop(0)).outcome
+            self._settled_bytes -= outcome.num_bytes if outcome is not None else 0
+            self._oldest = settled[0]
+        unsettled = [iteration for iteration in self._unsettled if iteration < self._oldest]
+        for iteration in unsettled:
+            del self._entries[iteration]
+            self._unsettled.discard(iteration)
+        self._reports = {
+            iteration: reports for iteration, reports in self._reports.items() if iteration >= self._oldest
+        }
+        return unsettled

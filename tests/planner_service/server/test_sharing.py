@@ -1,0 +1,249 @@
+"""Shows how planners share a store: each batch planned once, by whoever is free, and by another when one is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import scripted_engine
+from dip.digests import streamed_digest
+from dip.planner.v1 import planner_pb2 as pb
+from dip.planner.v1 import planner_pb2_grpc as pb_grpc
+from serving import client, planner, refusal, register, run, stream, submit, take
+
+from planner_service.store import (
+    BatchKey,
+    Claim,
+    Claimant,
+    MemoryStore,
+    Outcome,
+    ReplicaKey,
+    StoreAwayError,
+    StoreFullError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+
+    from planner_service.server.lifecycle import PlannerServer
+    from planner_service.store import Added
+
+DEAD = Claimant(name="dead", lease_ms=1, workers=1)
+
+
+class SharedStore(MemoryStore):
+    """A store that planners of one event loop share, and that fails when a test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failure: Exception | None = None
+        self.settled: list[BatchKey] = []
+        self.lost: list[Callable[[], None]] = []
+        self.released = asyncio.Event()
+
+    @property
+    def shared(self) -> bool:
+        return True
+
+    async def start(self, on_lost: Callable[[], None]) -> None:
+        self.lost.append(on_lost)
+
+    async def settle(self, key: BatchKey, digest: bytes, outcome: Outcome) -> bool:
+        if self.failure is not None:
+            raise self.failure
+        stands = await super().settle(key, digest, outcome)
+        if stands:
+            self.settled.append(key)
+        return stands
+
+    async def add_batch(self, key: BatchKey, **how: Any) -> Added:
+        if self.failure is not None:
+            raise self.failure
+        return await super().add_batch(key, **how)
+
+    def lose_everything(self) -> None:
+        """Begin empty, as a Redis does that was started again without its data."""
+        watches, lost = self._watches, self.lost
+        MemoryStore.__init__(self)
+        self._watches = watches
+        for on_lost in lost:
+            on_lost()
+
+    async def release(self, claimant: Claimant, held: Sequence[Claim]) -> None:
+        await super().release(claimant, held)
+        self.released.set()
+
+
+@contextlib.asynccontextmanager
+async def planners(*settings: dict[str, Any]) -> AsyncIterator[tuple[SharedStore, list[PlannerServer]]]:
+    """Serve planners with one worker each that share a store."""
+    store = SharedStore()
+    async with contextlib.AsyncExitStack() as stack:
+        yield store, [await stack.enter_async_context(planner(store=store, **how)) for how in settings]
+
+
+@contextlib.asynccontextmanager
+async def clients(*servers: PlannerServer) -> AsyncIterator[list[pb_grpc.PlannerServiceAsyncStub]]:
+    async with contextlib.AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(client(server)) for server in servers]
+
+
+def key(iteration: int) -> BatchKey:
+    return BatchKey(replica=ReplicaKey(job_id="job", attempt=1, replica=0), iteration=iteration)
+
+
+async def die_over(store: SharedStore, iteration: int, times: int) -> None:
+    """Let planners claim a batch and end without a word, so many."""
+    for number in range(times):
+        while not isinstance(claim := await store.claim(replace(DEAD, name=f"dead {number}"), []), Claim):
+            await asyncio.sleep(0.001)
+        assert claim.key.iteration == iteration
+
+
+async def queued(store: SharedStore, iteration: int, claimant: Claimant | None = None) -> None:
+    """Put a batch into the queue as a planner does that has no free worker, or claims it."""
+    request = submit(iteration)
+    part = pb.PlanRequest(batch=request.batch).SerializeToString()
+    await store.add_batch(key(iteration), digest=b"digest", batch=part, limit=9, claimant=claimant)
+
+
+def test_either_planner_takes_any_batch_and_any_stream() -> None:
+    async def scenario() -> None:
+        async with planners({}, {}) as (store, servers), clients(*servers) as (one, two):
+            await one.RegisterJob(register())
+            assert (await two.RegisterJob(register())).partition.chunks
+            streams = [stub.StreamSchedules(stream(rank=rank)) for rank, stub in enumerate((one, two))]
+            for iteration in range(6):
+                await (one, two)[iteration % 2].SubmitBatch(submit(iteration))
+            parts = [await take(stream, 6) for stream in streams]
+            for first, second in zip(*parts, strict=True):
+                assert first.iteration == second.iteration
+                assert streamed_digest(first.schedule) == streamed_digest(second.schedule)
+            assert sorted(found.iteration for found in store.settled) == list(range(6))
+
+    run(scenario())
+
+
+def test_what_one_planner_cannot_begin_the_other_does() -> None:
+    async def scenario() -> None:
+        async with planners({"plan_jobs": "own"}, {}) as (_, servers), clients(*servers) as (sidecar, shared):
+            await sidecar.RegisterJob(register(budget_ms=30_000))
+            await sidecar.SubmitBatch(submit(0, scripted_engine.HANG))
+            await sidecar.SubmitBatch(submit(1))
+            (first,) = await take(sidecar.StreamSchedules(stream(1)), 1)
+            assert first.iteration == 1
+            assert first.HasField("schedule")
+            assert (await shared.GetPlan(pb.GetPlanRequest(job_id="job", iteration=1))).plan.ranks
+
+    run(scenario())
+
+
+def test_planner_of_its_own_jobs_leaves_others_alone() -> None:
+    async def scenario() -> None:
+        async with planners({"plan_jobs": "own"}, {"plan_jobs": "own"}) as (store, servers), clients(*servers) as stubs:
+            await stubs[0].RegisterJob(register())
+            await stubs[1].RegisterJob(register("other"))
+            await queued(store, 0)
+            (answer,) = await take(stubs[0].StreamSchedules(stream()), 1)
+            assert answer.HasField("schedule")
+
+    run(scenario())
+
+
+def test_batch_of_a_dead_planner_is_planned_when_its_lease_ends() -> None:
+    async def scenario() -> None:
+        async with planners({}, {}) as (store, servers), clients(*servers) as (_, two):
+            await two.RegisterJob(register())
+            await queued(store, 0, claimant=replace(DEAD, lease_ms=50))
+            (answer,) = await take(two.StreamSchedules(stream()), 1)
+            assert answer.HasField("schedule")
+            assert not answer.schedule.fallback
+
+    run(scenario())
+
+
+def test_batch_that_planners_end_over_gets_the_fixed_schedule_and_then_a_reason() -> None:
+    async def scenario() -> None:
+        store = SharedStore()
+        async with planner(store=store) as server, client(server) as stub:
+            await stub.RegisterJob(register())
+        for iteration, times in ((0, 3), (1, 6)):
+            await queued(store, iteration)
+            await die_over(store, iteration, times)
+            async with planner(store=store) as server, client(server) as stub:
+                (answer,) = await take(stub.StreamSchedules(stream(iteration)), 1)
+                if times == 3:
+                    assert answer.schedule.fallback
+                    kept = await stub.GetPlan(pb.GetPlanRequest(job_id="job"))
+                    assert kept.plan.search.steps[-1].engine == "interrupted: 3 planners ended while they planned it"
+                else:
+                    assert answer.unplanned_reason == "6 planners ended while they planned it"
+
+    run(scenario())
+
+
+def test_planner_that_stops_gives_its_batches_to_the_other_at_once() -> None:
+    async def scenario() -> None:
+        store = SharedStore()
+        async with planner(store=store, lease_ms=600_000) as first, client(first) as one:
+            await one.RegisterJob(register(budget_ms=60_000))
+            await one.SubmitBatch(submit(0, scripted_engine.HANG_WITH_PLAN))
+            await one.SubmitBatch(submit(1))
+            await first.drain()
+            assert store.released.is_set()
+            assert store.settled == []
+            found = await store.claim(replace(DEAD, name="other"), [])
+            assert isinstance(found, Claim)
+            assert (found.key, found.tries) == (key(0), 0)
+
+    run(scenario())
+
+
+def test_outcome_waits_for_a_store_that_is_away() -> None:
+    async def scenario() -> None:
+        async with planners({}) as (store, servers), clients(*servers) as (stub,):
+            await stub.RegisterJob(register())
+            await queued(store, 0)
+            store.failure = StoreAwayError("away")
+            error = await refusal(stub.SubmitBatch(submit(1)))
+            assert error.code() == grpc.StatusCode.UNAVAILABLE
+            store.failure = None
+            (answer,) = await take(stub.StreamSchedules(stream()), 1)
+            assert answer.HasField("schedule")
+
+    run(scenario())
+
+
+def test_full_store_refuses_batches_and_says_when_to_come_again() -> None:
+    async def scenario() -> None:
+        async with planners({}) as (store, servers), clients(*servers) as (stub,):
+            await stub.RegisterJob(register())
+            store.failure = StoreFullError("no room")
+            error = await refusal(stub.SubmitBatch(submit(1)))
+            assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert "no room" in str(error.details())
+
+    run(scenario())
+
+
+def test_store_that_lost_everything_ends_streams_and_gets_the_same_plan_again() -> None:
+    async def scenario() -> None:
+        async with planners({}) as (store, servers), clients(*servers) as (stub,):
+            partition = (await stub.RegisterJob(register())).partition
+            open_stream = stub.StreamSchedules(stream())
+            await stub.SubmitBatch(submit(0))
+            before = await open_stream.read()
+            store.lose_everything()
+            error = await refusal(open_stream.read())
+            assert error.code() == grpc.StatusCode.UNAVAILABLE
+            assert (await refusal(stub.SubmitBatch(submit(0)))).code() == grpc.StatusCode.NOT_FOUND
+            again = register()
+            again.partition.CopyFrom(partition)
+            await stub.RegisterJob(again)
+            await stub.SubmitBatch(submit(0))
+            assert await take(stub.StreamSchedules(stream()), 1) == [before]
+
+    run(scenario())

@@ -1,0 +1,216 @@
+"""Shows that what waits in a store is shared out among planners: once, fairly, and again when a planner is gone."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from store_cases import add, claimant, claimed, key, planned, record
+
+from planner_service.store import Claim, PlanStore, Wait
+
+if TYPE_CHECKING:
+    from store.conftest import InStore
+
+SHORT_MS = 30
+
+
+async def take(store: PlanStore, name: str = "one", *, lease_ms: int = 60_000, held: tuple[Claim, ...] = ()) -> Claim:
+    claim = await store.claim(claimant(name, lease_ms=lease_ms), held)
+    assert isinstance(claim, Claim)
+    return claim
+
+
+async def jobs(store: PlanStore, *job_ids: str) -> None:
+    for job_id in job_ids:
+        await store.put_job(record(job_id))
+
+
+def test_each_batch_is_claimed_once_the_nearest_iteration_first(in_store: InStore) -> None:
+    async def scenario(store: PlanStore) -> None:
+        await jobs(store, "job")
+        for iteration, replica in ((7, 0), (5, 1), (5, 0), (12, 0)):
+            await add(store, iteration, replica=replica)
+        found = await asyncio.gather(*(take(store, f"planner {number}") for number in range(4)))
+        assert [(claim.key.iteration, claim.key.replica.replica) for claim in found] == [
+            (5, 1),
+            (5, 0),
+            (7, 0),
+            (12, 0),
+        ]
+        assert {claim.tries for claim in found} == {0}
+        assert await claimed(store, claimant("planner 4")) is None
+
+    in_store(scenario)
+
+
+def test_jobs_take_turns(in_store: InStore) -> None:
+    async def scenario(store: PlanStore) -> None:
+        await jobs(store, "a", "b", "c")
+        for job_id, count in (("a", 4), ("b", 2), ("c", 1)):
+            for iteration in range(count):
+                await add(store, iteration, job_id=job_id)
+        found = [await claimed(store, claimant(str(number))) for number in range(7)]
+        order = "".join(one[0] for one in found if one)
+        assert sorted(order[:3]) == ["a", "b", "c"]
+        assert sorted(order[3:5]) == ["a", "b"]
+        assert order[5:] == "aa"
+
+    in_store(scenario)
+
+
+def test_only_the_jobs_asked_for_are_taken(in_store: InStore) -> None:
+    async def scenario(store: PlanStore) -> None:
+        await jobs(store, "a", "b")
+        await add(store, 0, job_id="a")
+        await add(store, 0, job_id="b")
+        own = claimant("own", jobs=frozenset({"b"}))
+        assert await claimed(store, own) == ("b", 0)
+        assert await claimed(store, replace(own, name="another")) is None
+        assert await claimed(store, claimant("none", jobs=frozenset())) is None
+        assert await claimed(store, claimant("all")) == ("a", 0)
+
+    in_store(scenario)
+
+
+def test_batch_may_be_claimed_as_it_is_added(in_store: InStore) -> None:
+    async def scenario(store: PlanStore) -> None:
+        await jobs(store, "job")
+        added = await store.add_batch(key(3), digest=b"digest", batch=b"batch", limit=9, claimant=claimant())
+        assert added.claim is not None
+        assert (added.claim.key, added.claim.digest, added.claim.batch) == (key(3), b"digest", b"batch")
+        assert added.claim.tries == 0
+        assert await claimed(store, claimant("other")) is None
+        again = await store.add_batch(key(3), digest=b"digest", batch=b"batch", limit=9, claimant=claimant("other"))
+        assert again.claim is None
+        assert list(await store.renew(claimant(), [added.claim])) == []
+
+    in_store(scenario)
+
+
+def test_lease_that_ends_lets_another_planner_claim_and_counts_as_a_try(in_store: InStore) -> None:
+    async def scenario(store: PlanStore) -> None:
+        await jobs(store, "job")
+        await add(store, 0)
+        first = await take(store, "dies", lease_ms=SHORT_MS)
+        wait = await store.claim(claimant("waits"), [])
+        assert isinstance(wait, Wait)
+        assert wait.lease_ends_ms is not None
+        assert 0 <= wait.lease_ends_ms <= SHORT_MS
+        while isinstance(claim := await store.claim(claimant("waits"), []), Wait):
+            await asyncio.sleep((claim.lease_ends_ms or 1) / 1000)
+        assert (claim.key, claim.tries) == (key(0), 1)
+        assert list(await store.renew(claimant("dies", lease_ms=SHORT_MS), [first])) == [first]
+        assert list(await store.renew(claimant("waits"), [claim])) == []
+
+    in_store(scenario)
+
+
+def test_whoever_is_first_to_settle_decides_whoever_has_the_lease(in_store: InStore) -> None:
+    async def scenario(store: PlanStore) -> None:
+        await jobs(store, "job")
+        await add(store, 0)
+        await take(store, "slow", lease_ms=1)
+        while not isinstance(claim := await store.claim(claimant("quick"), []), Claim):
+            await asyncio.sleep(0.001)
+        assert await store.settle(key(0), b"digest", planned("slow"))
+        assert not await store.settle(key(0), b"digest", planned("quick"))
+        assert list(await store.renew(claimant("quick"), [claim])) == [claim]
+        assert await store.claim(claimant("third"), []) == Wait(lease_ends_ms=None)
+
+    in_store(scenario)
+
+
+def test_renewed_lease_does_not_end(in_store: InStore) -> None:
+    async def scenario(store: PlanStore) -> None:
+        await jobs(store, "job")
+        await add(store, 0)
+        claim = await take(store, "lives", lease_ms=300)
+        for _ in range(8):
+            await asyncio.sleep(0.05)
+            assert list(await store.renew(claimant("lives", lease_ms=300), [claim])) == []
+            assert await claimed(store, claimant("waits")) is None
+
+    in_store(scenario)
+
+
+def test_released_claim_is_free_at_once_and_was_no_try(in_store: InStore) -> None:
+    async def scenario(store: PlanStore) -> None:
+        await jobs(store, "job")
+        await add(store, 0)
+        claim = await take(store, "leaves")
+        with store.watch_queue() as watch:
+            await store.release(claimant("leaves"), [claim])
+            await watch.changed()
+        again = await take(store, "stays")
+        assert (again.key, again.tries) == (key(0), 0)
+
+    in_store(scenario)
+
+
+def test_claim_whose_answer_was_lost_is_had_by_asking_again(in_store: InStore) -> None:
+    async def scenario(store: PlanStore) -> None:
+        await jobs(store, "job")
+        await add(store, 0)
+        await add(store, 1)
+        lost = await take(store)
+        again = await take(store)
+        assert again.key == lost.key
+        assert (await take(store, held=(again,))).key == key(1)
+
+    in_store(scenario)
+
+
+@pytest.mark.parametrize("ending", ["attempt", "closed", "settled", "reported"])
+def test_claim_is_lost_with_what_it_is_of(in_store: InStore, ending: str) -> None:
+    async def scenario(store: PlanStore) -> None:
+        await jobs(store, "job")
+        await add(store, 0)
+        await add(store, 1)
+        first = await take(store)
+        match ending:
+            case "attempt":
+                await store.put_job(record(attempt=2, version=1))
+            case "closed":
+                await store.put_job(replace(record(version=1), closed=True))
+            case "settled":
+                await store.settle(key(0), b"digest", planned())
+            case "reported":
+                await store.add_report(key(0), 0, b"report")
+        assert list(await store.renew(claimant(), [first])) == [first]
+        goes_on = ending in ("settled", "reported")
+        assert await claimed(store, claimant("other")) == (("job", 1) if goes_on else None)
+        assert await claimed(store, claimant("another")) is None
+
+    in_store(scenario)
+
+
+def test_new_attempt_queues_anew(in_store: InStore) -> None:
+    async def scenario(store: PlanStore) -> None:
+        await jobs(store, "job")
+        await add(store, 8)
+        await take(store)
+        await store.put_job(record(attempt=2, version=1))
+        await add(store, 3, attempt=2)
+        claim = await take(store, "other")
+        assert (claim.key, claim.tries) == (key(3, attempt=2), 0)
+
+    in_store(scenario)
+
+
+def test_added_batch_wakes_whoever_waits_for_work_or_for_the_end_of_a_lease(in_store: InStore) -> None:
+    async def scenario(store: PlanStore) -> None:
+        await jobs(store, "job")
+        with store.watch_queue() as watch:
+            await add(store, 0)
+            await watch.changed()
+            await take(store)
+            await store.add_batch(key(1), digest=b"digest", batch=b"batch", limit=9, claimant=claimant("two"))
+            await watch.changed()
+            wait = await store.claim(claimant("three"), [])
+            assert isinstance(wait, Wait)
+            assert wait.lease_ends_ms
+
+    in_store(scenario)
