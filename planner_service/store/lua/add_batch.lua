@@ -1,0 +1,38 @@
+-- idle_ms, kept iterations, kept bytes, job, attempt, replica, iteration, digest, batch, limit, reason if it is late,
+-- and of a claimant: name, lease_ms, workers, whether it takes every job.
+-- {'added', digest that stands, settled, token and workers if it is claimed}, {'full'}, or a refusal.
+local idle_ms, kept_iterations, kept_bytes = ARGV[1], ARGV[2], ARGV[3]
+local job, attempt, replica, iteration, digest, batch = ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
+local limit, late_reason = tonumber(ARGV[10]), ARGV[11]
+local name, lease_ms, workers, takes_all = ARGV[12], ARGV[13], ARGV[14], ARGV[15]
+
+local refused = refusal(job, attempt, replica, iteration, true)
+if refused then return refused end
+local key, queue = replica_key(job, replica), queue_key(job)
+local stands = redis.call('HMGET', key, iteration .. ':digest', iteration .. ':ranks', 'reported')
+if stands[1] then return {'added', stands[1], stands[2] and 1 or 0} end
+if redis.call('ZCARD', key .. ':unsettled') >= limit then return {'full'} end
+
+if stands[3] and iteration <= stands[3] then
+  redis.call('HSET', key, iteration .. ':digest', digest)
+  settle_iteration(job, replica, iteration, unplanned(late_reason))
+  drop_oldest(job, replica, kept_iterations, kept_bytes)
+  touch(idle_ms, job, replica)
+  tell_replica(job, attempt, replica)
+  return {'added', digest, 1}
+end
+
+if redis.call('EXISTS', queue) == 0 then
+  redis.call('XGROUP', 'CREATE', queue, GROUP, '0', 'MKSTREAM')
+  redis.call('ZADD', 'dip:turns', redis.call('INCR', 'dip:counter'), job)
+end
+local count = redis.call('HINCRBY', job_key(job), 'counter', 1)
+local id = redis.call('XADD', queue, string.format('%.0f', count) .. '-' .. iteration, 'replica', replica)
+redis.call('HSET', key, iteration .. ':digest', digest, iteration .. ':batch', batch, iteration .. ':queue', id)
+redis.call('ZADD', key .. ':unsettled', 0, iteration)
+touch(idle_ms, job, replica)
+tell_queue()
+if not name then return {'added', digest, 0} end
+pending(job)
+give(job, id, consumer_of(name, lease_ms), 2)
+return {'added', digest, 0, id, workers_with(idle_ms, name, lease_ms, workers, takes_all)}

@@ -1,0 +1,27 @@
+-- idle_ms, kept iterations, kept bytes, job, attempt, replica, iteration, rank, report, reason of what is late by now:
+-- {'written', 1, or 0 where there is one already}, or a refusal.
+local idle_ms, kept_iterations, kept_bytes = ARGV[1], ARGV[2], ARGV[3]
+local job, attempt, replica, iteration, rank = ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
+local report, late_reason = ARGV[9], ARGV[10]
+
+local refused = refusal(job, attempt, replica, iteration, true)
+if refused then return refused end
+local key = replica_key(job, replica)
+if redis.call('HSETNX', key .. ':reports', iteration .. ':' .. rank, report) == 0 then return {'written', 0} end
+local ranks = redis.call('HGET', key .. ':reports', iteration .. ':ranks')
+redis.call('HSET', key .. ':reports', iteration .. ':ranks', ranks and ranks .. ' ' .. rank or rank)
+redis.call('ZADD', key .. ':reported', 0, iteration)
+if redis.call('ZCARD', key .. ':reported') > tonumber(kept_iterations) then
+  forget_reports(key, redis.call('ZRANGE', key .. ':reported', 0, 0)[1])
+end
+
+if (redis.call('HGET', key, 'reported') or '') < iteration then redis.call('HSET', key, 'reported', iteration) end
+if (redis.call('HGET', job_key(job), 'reported') or '') < iteration then
+  redis.call('HSET', job_key(job), 'reported', iteration)
+end
+local late = redis.call('ZRANGEBYLEX', key .. ':unsettled', '-', '[' .. iteration)
+for _, unsettled in ipairs(late) do settle_iteration(job, replica, unsettled, unplanned(late_reason)) end
+drop_oldest(job, replica, kept_iterations, kept_bytes)
+touch(idle_ms, job, replica)
+if #late > 0 then tell_replica(job, attempt, replica) end
+return {'written', 1}

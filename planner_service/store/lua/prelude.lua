@@ -1,0 +1,207 @@
+-- Begins every script: the names of keys, and the steps that scripts share. docs/redis.md describes the keys.
+--
+-- Job ids come percent-encoded, so that they hold no colon. An iteration is text of 19 digits and never a number: numbers
+-- of Lua and scores of sorted sets would round it, and text of one length sorts as the numbers do.
+
+local GROUP, WAITING = 'planners', 'waiting'
+local ZERO = string.rep('0', 19)
+local NEWEST_KEPT = 2 -- iterations with an outcome that stay whatever they take
+local ALL = 1000000 -- more entries than a queue holds
+
+local function job_key(job) return 'dip:job:' .. job end
+local function queue_key(job) return 'dip:job:' .. job .. ':queue' end
+local function replicas_key(job) return 'dip:job:' .. job .. ':replicas' end
+local function replica_key(job, replica) return 'dip:job:' .. job .. ':' .. replica end
+
+local function padded(digits) return string.rep('0', 19 - #digits) .. digits end
+
+local function tell(...) redis.call('PUBLISH', 'dip:changes', table.concat({...}, ' ')) end
+local function tell_replica(job, attempt, replica) tell('replica', job, attempt, replica) end
+local function tell_job(job) tell('job', job) end
+local function tell_queue() tell('queue') end
+
+-- Lets what a write touched live for so long without another one. No key of a job outlives the job's own hash.
+local function touch(idle_ms, job, replica)
+  local keys = {'dip:jobs', 'dip:closed', 'dip:turns', 'dip:counter', job_key(job), queue_key(job), replicas_key(job)}
+  if replica then
+    local key = replica_key(job, replica)
+    redis.call('SADD', replicas_key(job), replica)
+    for _, part in ipairs({'', ':settled', ':unsettled', ':reports', ':reported'}) do keys[#keys + 1] = key .. part end
+  end
+  for _, key in ipairs(keys) do redis.call('PEXPIRE', key, idle_ms) end
+end
+
+-- Why an iteration of an attempt is not to be had: {'over'}, {'old', the oldest kept}; nil where it is.
+local function refusal(job, attempt, replica, iteration, wants_open)
+  local stands = redis.call('HMGET', job_key(job), 'attempt', 'closed')
+  if stands[1] ~= attempt then return {'over'} end
+  local oldest = redis.call('HGET', replica_key(job, replica), 'oldest') or ZERO
+  if iteration < oldest then return {'old', oldest} end
+  if wants_open and stands[2] == '1' then return {'over'} end
+  return nil
+end
+
+-- ------------------------------------------------------------------------------------------------ the queue of a job
+
+local function drop_queue(job)
+  redis.call('UNLINK', queue_key(job))
+  redis.call('ZREM', 'dip:turns', job)
+end
+
+-- Takes entries off, claimed or not. An empty queue is deleted: a job that has one is a job that has work.
+local function dequeue(job, ids)
+  local queue = queue_key(job)
+  for _, id in ipairs(ids) do
+    redis.call('XACK', queue, GROUP, id)
+    redis.call('XDEL', queue, id)
+  end
+  if redis.call('XLEN', queue) == 0 then drop_queue(job) end
+end
+
+-- Hands what is new to the consumer that stands for nobody, and returns all entries: {id, consumer, idle, deliveries}.
+local function pending(job)
+  local queue = queue_key(job)
+  local read = {'XREADGROUP', 'GROUP', GROUP, WAITING, 'COUNT', ALL, 'STREAMS', queue, '>'}
+  local moved = redis.pcall(unpack(read))
+  if moved and moved.err then -- somebody deleted the group
+    redis.call('XGROUP', 'CREATE', queue, GROUP, '0')
+    redis.call(unpack(read))
+  end
+  return redis.call('XPENDING', queue, GROUP, '-', '+', ALL)
+end
+
+-- A planner's consumer is called '<lease in ms>:<name>', so that each entry tells how long its lease is.
+local function consumer_of(name, lease_ms) return lease_ms .. ':' .. name end
+local function lease_of(consumer) return tonumber(string.match(consumer, '^%d+')) end
+local function name_of(consumer) return string.match(consumer, '^%d+:(.*)$') end
+
+-- The entry if the planner has claimed it, else nil.
+local function owned(job, id, name)
+  local queue = queue_key(job)
+  if redis.call('EXISTS', queue) == 0 then return nil end
+  local entry = redis.call('XPENDING', queue, GROUP, id, id, 1)[1]
+  if entry and name_of(entry[2]) == name then return entry end
+  return nil
+end
+
+local function give(job, id, consumer, deliveries)
+  redis.call('XCLAIM', queue_key(job), GROUP, consumer, 0, id, 'RETRYCOUNT', deliveries, 'JUSTID')
+end
+
+-- Writes down that a planner lives, and returns the solver processes of those that take every job's batches, and its own.
+local function workers_with(idle_ms, name, lease_ms, workers, takes_all)
+  local time = redis.call('TIME')
+  local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+  local until_ms = string.format('%.0f', now_ms + tonumber(lease_ms))
+  redis.call('HSET', 'dip:planners', name, until_ms .. ' ' .. workers .. ' ' .. takes_all)
+  redis.call('PEXPIRE', 'dip:planners', idle_ms)
+  local sum, planners = 0, redis.call('HGETALL', 'dip:planners')
+  for at = 1, #planners, 2 do
+    local ends_ms, its_workers, all = string.match(planners[at + 1], '^(%d+) (%d+) (%d)$')
+    if tonumber(ends_ms) < now_ms then
+      redis.call('HDEL', 'dip:planners', planners[at])
+    elseif all == '1' or planners[at] == name then
+      sum = sum + tonumber(its_workers)
+    end
+  end
+  return sum
+end
+
+-- ------------------------------------------------------------------------------------------- what a replica has
+
+-- Forgets one batch and its outcome; returns what the outcome took, and the id of its entry in the queue or false.
+local function forget_iteration(key, iteration)
+  local stands = redis.call('HMGET', key, iteration .. ':ranks', iteration .. ':bytes', iteration .. ':queue')
+  local fields = {}
+  for _, name in ipairs({'digest', 'batch', 'queue', 'ranks', 'answer', 'reason', 'bytes'}) do
+    fields[#fields + 1] = iteration .. ':' .. name
+  end
+  for rank = 0, tonumber(stands[1] or '0') - 1 do fields[#fields + 1] = iteration .. ':' .. rank end
+  redis.call('HDEL', key, unpack(fields))
+  return tonumber(stands[2] or '0'), stands[3]
+end
+
+local function forget_reports(key, iteration)
+  local reports = key .. ':reports'
+  local fields = {iteration .. ':ranks'}
+  for rank in string.gmatch(redis.call('HGET', reports, iteration .. ':ranks') or '', '%d+') do
+    fields[#fields + 1] = iteration .. ':' .. rank
+  end
+  redis.call('HDEL', reports, unpack(fields))
+  redis.call('ZREM', key .. ':reported', iteration)
+end
+
+-- Forgets batches without an outcome below an iteration ('+': all); returns the ids of their entries in the queue.
+local function forget_unsettled(key, below)
+  local ids = {}
+  for _, iteration in ipairs(redis.call('ZRANGEBYLEX', key .. ':unsettled', '-', below)) do
+    local _, id = forget_iteration(key, iteration)
+    redis.call('ZREM', key .. ':unsettled', iteration)
+    if id then ids[#ids + 1] = id end
+  end
+  return ids
+end
+
+-- Writes the outcome of a batch that has none, and takes it off the queue.
+local function settle_iteration(job, replica, iteration, outcome)
+  local key = replica_key(job, replica)
+  local id = redis.call('HGET', key, iteration .. ':queue')
+  local fields = {iteration .. ':ranks', #outcome.responses, iteration .. ':bytes', outcome.num_bytes}
+  local function add(name, value)
+    if value ~= '' then
+      fields[#fields + 1] = iteration .. ':' .. name
+      fields[#fields + 1] = value
+    end
+  end
+  add('answer', outcome.answer)
+  add('reason', outcome.reason)
+  for rank, response in ipairs(outcome.responses) do add(rank - 1, response) end
+  redis.call('HDEL', key, iteration .. ':batch', iteration .. ':queue')
+  redis.call('HSET', key, unpack(fields))
+  redis.call('HINCRBY', key, 'bytes', outcome.num_bytes)
+  redis.call('ZREM', key .. ':unsettled', iteration)
+  redis.call('ZADD', key .. ':settled', 0, iteration)
+  if id then dequeue(job, {id}) end
+end
+
+local function unplanned(reason) return {responses = {}, num_bytes = #reason, answer = '', reason = reason} end
+
+-- Forgets the lowest iterations of a replica, until no more are kept than may be, and all below them.
+local function drop_oldest(job, replica, kept_iterations, kept_bytes)
+  local key = replica_key(job, replica)
+  local share = math.floor(tonumber(kept_bytes) / tonumber(redis.call('HGET', job_key(job), 'replicas')))
+  local bytes = tonumber(redis.call('HGET', key, 'bytes') or '0')
+  local count = redis.call('ZCARD', key .. ':settled')
+  local dropped = false
+  while count > tonumber(kept_iterations) or (count > NEWEST_KEPT and bytes > share) do
+    bytes = bytes - forget_iteration(key, redis.call('ZPOPMIN', key .. ':settled')[1])
+    count = count - 1
+    dropped = true
+  end
+  if not dropped then return end
+  local oldest = redis.call('ZRANGE', key .. ':settled', 0, 0)[1]
+  redis.call('HSET', key, 'oldest', oldest, 'bytes', string.format('%.0f', bytes))
+  dequeue(job, forget_unsettled(key, '(' .. oldest))
+  for _, iteration in ipairs(redis.call('ZRANGEBYLEX', key .. ':reported', '-', '(' .. oldest)) do
+    forget_reports(key, iteration)
+  end
+end
+
+-- --------------------------------------------------------------------------------------------------------- whole jobs
+
+-- Forgets all that the job's current attempt has; the job itself stays.
+local function drop_attempt(job)
+  for _, replica in ipairs(redis.call('SMEMBERS', replicas_key(job))) do
+    local key = replica_key(job, replica)
+    redis.call('UNLINK', key, key .. ':settled', key .. ':unsettled', key .. ':reports', key .. ':reported')
+  end
+  redis.call('UNLINK', replicas_key(job))
+  drop_queue(job)
+end
+
+local function forget_job(job)
+  drop_attempt(job)
+  redis.call('UNLINK', job_key(job))
+  redis.call('SREM', 'dip:jobs', job)
+  redis.call('ZREM', 'dip:closed', job)
+end

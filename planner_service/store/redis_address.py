@@ -1,0 +1,99 @@
+"""Where a Redis is, from what DIP_STORE holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from planner_service.store.records import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_ALLOWED: Final = (
+    "allowed are redis://[[user]:password@]host[:port][/database] and, with TLS, rediss://..., "
+    "special characters of the password percent-encoded"
+)
+_TLS_OPTIONS: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RedisAddress:
+    """What it takes to reach a Redis.
+
+    Parameters
+    ----------
+    host, port, database
+        Where it is.
+    tls
+        Whether what goes over the wire is encrypted, and the server's certificate checked.
+    credentials
+        Arguments of a connection that nobody may see: username and password, where there are any.
+    tls_options
+        Files of certificates, as arguments of a connection.
+    """
+
+    host: str
+    port: int
+    database: int
+    tls: bool
+    credentials: Mapping[str, str] = field(repr=False)
+    tls_options: Mapping[str, str] = field(repr=False)
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'rediss' if self.tls else 'redis'}://{host}:{self.port}/{self.database}"
+
+    def hide(self, text: str) -> str:
+        """Return a text without the password, which a server may repeat where it did not understand."""
+        password = self.credentials.get("password")
+        return text.replace(password, "***") if password else text
+
+    @classmethod
+    def parse(cls, url: str) -> RedisAddress:
+        """Read an address.
+
+        Raises
+        ------
+        StoreError
+            It cannot be read; the message does not repeat it, as it may hold a password.
+        """
+        try:
+            parts = urlsplit(url)
+            port = parts.port or 6379
+        except ValueError:
+            raise StoreError(f"DIP_STORE: its host or port cannot be read; {_ALLOWED}") from None
+        database = parts.path.removeprefix("/") or "0"
+        if parts.scheme not in ("redis", "rediss") or not parts.hostname or parts.fragment:
+            raise StoreError(f"DIP_STORE: scheme or host cannot be read; {_ALLOWED}")
+        if not (database.isascii() and database.isdigit()):
+            raise StoreError(f"DIP_STORE: the database is no number; {_ALLOWED}")
+        tls = parts.scheme == "rediss"
+        return cls(
+            host=parts.hostname,
+            port=port,
+            database=int(database),
+            tls=tls,
+            credentials=_credentials(parts),
+            tls_options=_tls_options(parts, tls),
+        )
+
+    def connection_options(self) -> dict[str, Any]:
+        """Return the arguments of a connection."""
+        return {"host": self.host, "port": self.port, "db": self.database, **self.credentials, **self.tls_options}
+
+
+def _credentials(parts: SplitResult) -> dict[str, str]:
+    held = {"username": parts.username, "password": parts.password}
+    return {name: unquote(value) for name, value in held.items() if value}
+
+
+def _tls_options(parts: SplitResult, tls: bool) -> dict[str, str]:
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    unknown = [name for name in options if not tls or name not in _TLS_OPTIONS]
+    if unknown:
+        raise StoreError(
+            f"DIP_STORE: holds options that are not known; allowed are {', '.join(_TLS_OPTIONS)}, of rediss://"
+        )
+    return options

@@ -1,0 +1,293 @@
+"""The shared store: a Redis, in which every step is one script, atomic and one round trip.
+
+docs/redis.md describes the keys; what a step does is written down in `protocol.PlanStore`.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, unquote
+
+from planner_service.store import redis_scripts as scripts
+from planner_service.store.claims import Claim, Claimant, Wait
+from planner_service.store.records import (
+    LATE,
+    Added,
+    Answer,
+    AttemptOverError,
+    BatchKey,
+    Entry,
+    JobRecord,
+    Outcome,
+    Progress,
+    QueueFullError,
+    ReplicaKey,
+    StoreError,
+    TooOldError,
+    late_reason,
+)
+from planner_service.store.redis_address import RedisAddress
+from planner_service.store.redis_client import RedisClient
+from planner_service.store.redis_job_cache import RedisJobCache
+from planner_service.store.redis_listener import RedisListener
+from planner_service.store.redis_server_facts import UnusableRedisError
+from planner_service.store.watches import EventWatch, Watches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_TIMEOUT_S: Final = 3.0
+
+
+class RedisStore:
+    """A `PlanStore` in one database of a Redis, for use from one event loop.
+
+    Parameters
+    ----------
+    url
+        ``redis://[[user]:password@]host[:port][/database]``, or ``rediss://``.
+    kept_iterations, kept_bytes, kept_closed_jobs
+        As `MemoryStore` has them; planners that share a Redis are given the same.
+    idle_job_s
+        Seconds after which Redis forgets a job that nobody writes to.
+    timeout_s
+        How long an answer of Redis may take.
+
+    Raises
+    ------
+    StoreError
+        The url cannot be read.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        kept_iterations: int = 32,
+        kept_bytes: int = 128 * 2**20,
+        kept_closed_jobs: int = 8,
+        idle_job_s: int = 7 * 24 * 3600,
+        timeout_s: float = _TIMEOUT_S,
+    ) -> None:
+        self._idle_ms = idle_job_s * 1000
+        self._kept = (self._idle_ms, kept_iterations, kept_bytes)
+        self._kept_closed_jobs = kept_closed_jobs
+        self._client = RedisClient(RedisAddress.parse(url), timeout_s=timeout_s)
+        self._records = RedisJobCache()
+        self._watches = Watches()
+        self._listener: RedisListener | None = None
+
+    async def start(self, on_lost: Callable[[], None]) -> None:
+        """Connect; see `PlanStore.start`."""
+        listener = RedisListener(self._client, self._watches, on_lost)
+        await listener.start()
+        self._listener = listener
+        if self._client.answers:
+            try:
+                await self._client.run(scripts.JOB, "", "")
+            except UnusableRedisError as error:
+                raise StoreError(str(error)) from None
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        if self._listener is not None:
+            await self._listener.close()
+        await self._client.close()
+
+    @property
+    def shared(self) -> bool:
+        """Other planners may use it."""
+        return True
+
+    @property
+    def available(self) -> bool:
+        """Whether it answered when it was asked last."""
+        return self._client.answers
+
+    async def job(self, job_id: str) -> JobRecord | None:
+        """Read one job."""
+        known = self._records.get(job_id)
+        stored = await self._client.run(scripts.JOB, _quoted(job_id), known.stamp if known else b"")
+        return self._records.read(job_id, stored, known)
+
+    async def jobs(self) -> Sequence[JobRecord]:
+        """Read all jobs, open and closed, by job_id."""
+        known = self._records.kept()
+        stored = await self._client.run(scripts.JOBS, *(kept.stamp for kept in known.values()))
+        by_id = {_unquoted(job): fields for job, fields in stored}
+        found = [self._records.read(job_id, by_id[job_id], known.get(job_id)) for job_id in sorted(by_id)]
+        return [record for record in found if record is not None]
+
+    async def put_job(self, record: JobRecord) -> JobRecord | None:
+        """Write a job if the stored version is still the record's; see `PlanStore.put_job`."""
+        stamp = secrets.token_bytes(8)
+        written = await self._client.run(
+            scripts.PUT_KNOWN_JOB if record.version else scripts.PUT_NEW_JOB,
+            self._idle_ms,
+            self._kept_closed_jobs,
+            _quoted(record.job_id),
+            record.version,
+            record.attempt,
+            record.spec,
+            record.partition,
+            record.replicas,
+            int(record.closed),
+            stamp,
+        )
+        return self._records.keep(replace(record, version=record.version + 1), stamp) if written else None
+
+    async def progress(self, job_id: str) -> Progress:
+        """How far the current attempt got."""
+        planned, reported = await self._client.command("HMGET", f"dip:job:{_quoted(job_id)}", "planned", "reported")
+        return Progress(last_planned_iteration=int(planned or -1), last_reported_iteration=int(reported or -1))
+
+    async def add_batch(
+        self, key: BatchKey, *, digest: bytes, batch: bytes, limit: int, claimant: Claimant | None = None
+    ) -> Added:
+        """Write a batch and queue it unless its key is taken; see `PlanStore.add_batch`."""
+        status, *answer = await self._client.run(
+            scripts.ADD_BATCH, *self._kept, *_batch(key), digest, batch, limit, LATE, *_planner(claimant)
+        )
+        _raise_refusal(status, answer, key.replica, key.iteration)
+        if status == b"full":
+            raise QueueFullError(key.replica.replica, limit)
+        claim = None
+        standing, settled, *claimed = answer
+        if claimed:
+            token, workers = claimed
+            claim = Claim(key=key, digest=digest, batch=batch, tries=0, token=token.decode(), workers=workers)
+        return Added(digest=standing, settled=bool(settled), claim=claim)
+
+    async def claim(self, claimant: Claimant, held: Sequence[Claim]) -> Claim | Wait:
+        """Take a waiting batch under a lease; see `PlanStore.claim`."""
+        jobs = [_quoted(job_id) for job_id in sorted(claimant.jobs or ())]
+        status, *answer = await self._client.run(
+            scripts.CLAIM, self._idle_ms, *_planner(claimant), len(jobs), *jobs, *_tokens(held)
+        )
+        if status == b"wait":
+            return Wait(lease_ends_ms=answer[0])
+        job, attempt, replica, iteration, digest, batch, tries, token, workers = answer
+        of = ReplicaKey(job_id=_unquoted(job), attempt=int(attempt), replica=int(replica))
+        return Claim(
+            key=BatchKey(replica=of, iteration=int(iteration)),
+            digest=digest,
+            batch=batch,
+            tries=tries,
+            token=token.decode(),
+            workers=workers,
+        )
+
+    async def renew(self, claimant: Claimant, held: Sequence[Claim]) -> Sequence[Claim]:
+        """Begin the leases of claims anew; returns those that are lost."""
+        lost = await self._client.run(scripts.RENEW, self._idle_ms, *_planner(claimant), *_tokens(held))
+        return [held[place] for place in lost]
+
+    async def release(self, claimant: Claimant, held: Sequence[Claim]) -> None:
+        """Give claims back as if they had never been tried."""
+        await self._client.run(scripts.RELEASE, claimant.name, *_tokens(held))
+
+    async def settle(self, key: BatchKey, digest: bytes, outcome: Outcome) -> bool:
+        """Write what became of a batch unless that is known; whether this outcome stands."""
+        status, *answer = await self._client.run(
+            scripts.SETTLE,
+            *self._kept,
+            *_batch(key),
+            digest,
+            int(not outcome.unplanned_reason),
+            outcome.num_bytes,
+            outcome.answer,
+            outcome.unplanned_reason,
+            *outcome.responses,
+        )
+        _raise_refusal(status, answer, key.replica, key.iteration)
+        return bool(answer[0])
+
+    async def entry(self, key: BatchKey) -> Entry | None:
+        """Read one batch; of a closed job too."""
+        status, *answer = await self._client.run(scripts.ENTRY, *_batch(key))
+        _raise_refusal(status, answer, key.replica, key.iteration)
+        if status == b"none":
+            return None
+        digest, ranks, stored_answer, reason, *responses = answer
+        outcome = None
+        if ranks is not None:
+            outcome = Outcome(
+                responses=tuple(response or b"" for response in responses),
+                answer=stored_answer or b"",
+                unplanned_reason=(reason or b"").decode(),
+            )
+        return Entry(iteration=key.iteration, digest=digest, outcome=outcome)
+
+    async def next_answer(self, replica: ReplicaKey, rank: int, first_iteration: int) -> Answer | None:
+        """Read what one rank is told next, from `first_iteration` on."""
+        status, *answer = await self._client.run(
+            scripts.NEXT_ANSWER, *_replica(replica), rank, _digits(first_iteration)
+        )
+        _raise_refusal(status, answer, replica, first_iteration)
+        if status == b"none":
+            return None
+        iteration, response, reason = answer
+        if reason:
+            return Answer(iteration=int(iteration), unplanned_reason=reason.decode())
+        return Answer(iteration=int(iteration), response=response or b"")
+
+    async def add_report(self, key: BatchKey, rank: int, report: bytes) -> bool:
+        """Write a rank's report unless there is one, and settle what is too late; whether it was written."""
+        late = late_reason(rank, key.iteration)
+        status, *answer = await self._client.run(scripts.ADD_REPORT, *self._kept, *_batch(key), rank, report, late)
+        _raise_refusal(status, answer, key.replica, key.iteration)
+        return bool(answer[0])
+
+    async def reports(self, key: BatchKey) -> Sequence[bytes]:
+        """Read the reports of one iteration, by rank."""
+        status, *answer = await self._client.run(scripts.REPORTS, *_batch(key))
+        _raise_refusal(status, answer, key.replica, key.iteration)
+        by_rank = dict(zip(map(int, answer[::2]), answer[1::2], strict=True))
+        return [by_rank[rank] for rank in sorted(by_rank)]
+
+    def watch(self, replica: ReplicaKey) -> EventWatch:
+        """Make a watch on one replica of one attempt."""
+        return self._watches.watch(replica)
+
+    def watch_queue(self) -> EventWatch:
+        """Make a watch on what waits to be claimed."""
+        return self._watches.watch_queue()
+
+
+def _quoted(job_id: str) -> str:
+    return quote(job_id, safe="")
+
+
+def _unquoted(job: bytes) -> str:
+    return unquote(job.decode())
+
+
+def _digits(iteration: int) -> str:
+    return f"{iteration:019d}"
+
+
+def _replica(key: ReplicaKey) -> tuple[str | int, ...]:
+    return _quoted(key.job_id), key.attempt, key.replica
+
+
+def _batch(key: BatchKey) -> tuple[str | int, ...]:
+    return *_replica(key.replica), _digits(key.iteration)
+
+
+def _planner(claimant: Claimant | None) -> tuple[str | int, ...]:
+    if claimant is None:
+        return ()
+    return claimant.name, claimant.lease_ms, claimant.workers, int(claimant.jobs is None)
+
+
+def _tokens(held: Sequence[Claim]) -> list[str]:
+    return [word for claim in held for word in (_quoted(claim.key.replica.job_id), claim.token)]
+
+
+def _raise_refusal(status: bytes, answer: Sequence[Any], replica: ReplicaKey, iteration: int) -> None:
+    if status == b"over":
+        raise AttemptOverError(replica.job_id, replica.attempt)
+    if status == b"old":
+        raise TooOldError(iteration, int(answer[0]))
