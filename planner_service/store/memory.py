@@ -142,6 +142,7 @@ class MemoryStore:
             raise QueueFullError(key.replica.replica, limit)
         replica.add(key.iteration, digest)
         if replica.settle_if_late(key.iteration):
+            self._drop_oldest(key.replica)
             self._watches.wake(key.replica)
             return Added(digest=digest, settled=True)
         self._queue.put(key, digest, batch)
@@ -170,9 +171,7 @@ class MemoryStore:
             return False
         replica.settle(key.iteration, outcome)
         self._queue.remove(key)
-        share = self._kept_bytes // job.record.replicas
-        for dropped in replica.drop_oldest(self._kept_iterations, share):
-            self._queue.remove(BatchKey(replica=key.replica, iteration=dropped))
+        self._drop_oldest(key.replica)
         if not outcome.unplanned_reason:
             last = max(job.progress.last_planned_iteration, key.iteration)
             job.progress = replace(job.progress, last_planned_iteration=last)
@@ -201,6 +200,7 @@ class MemoryStore:
         for iteration in late:
             replica.settle(iteration, Outcome(unplanned_reason=late_reason(rank, key.iteration)))
             self._queue.remove(BatchKey(replica=key.replica, iteration=iteration))
+        self._drop_oldest(key.replica)
         if late:
             self._watches.wake(key.replica)
         return True
@@ -231,6 +231,12 @@ class MemoryStore:
         replica = job.replicas.setdefault(key.replica, MemoryReplica())
         replica.check_kept(iteration)
         return job, replica
+
+    def _drop_oldest(self, key: ReplicaKey) -> None:
+        job = self._jobs[key.job_id]
+        share = self._kept_bytes // job.record.replicas
+        for dropped in job.replicas[key.replica].drop_oldest(self._kept_iterations, share):
+            self._queue.remove(BatchKey(replica=key, iteration=dropped))
 
     def _forget_if_idle(self, job_id: str) -> None:
         job = self._jobs.get(job_id)

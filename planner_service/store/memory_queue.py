@@ -60,14 +60,15 @@ class MemoryQueue:
     def claim(self, claimant: Claimant, held: Sequence[Claim]) -> Claim | Wait:
         """Take the next batch; see `PlanStore.claim`."""
         known = {claim.token for claim in held}
-        for job_id, lane in self._lanes.items():
-            if claimant.jobs is not None and job_id not in claimant.jobs:
-                continue
+        taken = self._lanes.keys() if claimant.jobs is None else claimant.jobs
+        lanes = {job_id: lane for job_id, lane in self._lanes.items() if job_id in taken}
+        for job_id, lane in lanes.items():
             free = [waiting for waiting in lane.values() if self._is_free(waiting, claimant, known)]
             if free:
                 self._lanes.move_to_end(job_id)
                 return self.take(min(free, key=_turn).key, claimant)
-        ends_s = min((one.lease_ends_s for one in self._claimed() if one.owner != claimant.name), default=None)
+        others = (waiting for lane in lanes.values() for waiting in lane.values() if waiting.owner != claimant.name)
+        ends_s = min((waiting.lease_ends_s for waiting in others), default=None)
         return Wait(lease_ends_ms=None if ends_s is None else max(0, round((ends_s - self._clock()) * 1000)))
 
     def take(self, key: BatchKey, claimant: Claimant) -> Claim:
@@ -114,9 +115,6 @@ class MemoryQueue:
         if waiting.owner == claimant.name:
             return waiting.token not in known
         return not waiting.owner or waiting.lease_ends_s <= self._clock()
-
-    def _claimed(self) -> list[_Waiting]:
-        return [waiting for lane in self._lanes.values() for waiting in lane.values() if waiting.owner]
 
 
 def _turn(waiting: _Waiting) -> tuple[int, int]:
