@@ -1,7 +1,8 @@
 """A planner in this process, over real gRPC, that does what a test's script says: the far end of the agent's tests.
 
 It keeps registrations and batches as a planner does and plans them with the fixed fallback, at once or when told to.
-Failures are scripted: ``fail_at("SubmitBatch", 2, code)`` lets the second such call fail.
+Failures are scripted: ``fail_at("SubmitBatch", 2, code)`` lets the second such call fail. Several may share a store, as
+planners do.
 """
 
 # ruff: noqa: N802 - the service names its methods.
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
 PATIENCE_S = 20.0
+SERVICE = pb.DESCRIPTOR.services_by_name["PlannerService"]
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,21 @@ def streamed(plan: pb.Plan, batch: pb.Batch, rank: int) -> pb.StreamedSchedule:
     )
 
 
+class FakeStore:
+    """What planners that share a store all know of one job. Guarded by ``state``, which is told of every change."""
+
+    def __init__(self) -> None:
+        self.state = threading.Condition()
+        self.registered: pb.RegisterJobRequest | None = None
+        self.batches: dict[int, pb.Batch] = {}
+        self.answers: dict[int, dict[int, pb.StreamSchedulesResponse]] = defaultdict(dict)
+
+    def ready(self, rank: int, first_iteration: int) -> pb.StreamSchedulesResponse | None:
+        """Return the next answer for a rank."""
+        ready = [iteration for iteration in self.answers[rank] if iteration >= first_iteration]
+        return self.answers[rank][min(ready)] if ready else None
+
+
 class FakePlanner(pb_grpc.PlannerServiceServicer):
     """A scripted planner of one job.
 
@@ -74,19 +91,22 @@ class FakePlanner(pb_grpc.PlannerServiceServicer):
         Whether a batch's plan is streamed as soon as the batch is submitted; otherwise when `plan` is called.
     partition
         What a registration without a partition gets; the default one where not given.
+    store
+        What it shares with other planners; its own where not given.
     """
 
-    def __init__(self, *, plans_at_once: bool = True, partition: pb.Partition | None = None) -> None:
+    def __init__(
+        self, *, plans_at_once: bool = True, partition: pb.Partition | None = None, store: FakeStore | None = None
+    ) -> None:
         self.plans_at_once = plans_at_once
         self.partition = partition
         self.calls: Counter[str] = Counter()
         self.requests: dict[str, list[Message]] = defaultdict(list)
         self._failures: dict[tuple[str, int], Failure] = {}
-        self._state = threading.Condition()
-        self._registered: pb.RegisterJobRequest | None = None
-        self._batches: dict[int, pb.Batch] = {}
+        self._store = store or FakeStore()
+        self._state = self._store.state
         self._submitted: list[int] = []
-        self._answers: dict[int, dict[int, pb.StreamSchedulesResponse]] = defaultdict(dict)
+        self._hanging: frozenset[str] = frozenset()
         self._broken: list[tuple[int, Failure | None]] = []
         self._server: grpc.Server | None = None
 
@@ -103,7 +123,8 @@ class FakePlanner(pb_grpc.PlannerServiceServicer):
     def stop(self) -> None:
         """Vanish: every call under way ends, nobody listens any more."""
         if self._server is not None:
-            self.break_streams()
+            self.go_on()
+            self.break_streams(grpc.StatusCode.UNAVAILABLE, "the planner vanished")
             self._server.stop(grace=None).wait(PATIENCE_S)
             self._server = None
 
@@ -116,9 +137,9 @@ class FakePlanner(pb_grpc.PlannerServiceServicer):
     def lose_memory(self) -> None:
         """Forget jobs and batches, as a planner that was killed and started again; its streams break."""
         with self._state:
-            self._registered = None
-            self._batches.clear()
-            self._answers.clear()
+            self._store.registered = None
+            self._store.batches.clear()
+            self._store.answers.clear()
         self.break_streams(grpc.StatusCode.UNAVAILABLE)
 
     def break_streams(self, code: grpc.StatusCode | None = None, details: str = "scripted") -> None:
@@ -127,10 +148,21 @@ class FakePlanner(pb_grpc.PlannerServiceServicer):
             self._broken.append((self.calls["StreamSchedules"], Failure(code, details, 0.0) if code else None))
             self._state.notify_all()
 
+    def hang(self, *rpcs: str) -> None:
+        """Take calls of these RPCs, or of all, and neither answer them nor say anything on a stream, until `go_on`."""
+        with self._state:
+            self._hanging = frozenset(rpcs or (method.name for method in SERVICE.methods))
+
+    def go_on(self) -> None:
+        """Answer again, what is asked and what was."""
+        with self._state:
+            self._hanging = frozenset()
+            self._state.notify_all()
+
     def plan(self, iteration: int) -> None:
         """Plan a submitted batch for all ranks."""
         with self._state:
-            registered, batch = self._registered, self._batches[iteration]
+            registered, batch = self._store.registered, self._store.batches[iteration]
         assert registered is not None
         plan = fallback_plan(registered.spec, registered.partition, batch)
         for schedule in plan.ranks:
@@ -140,7 +172,7 @@ class FakePlanner(pb_grpc.PlannerServiceServicer):
     def answer(self, rank: int, answer: pb.StreamSchedulesResponse) -> None:
         """Stream this to a rank, whatever it is."""
         with self._state:
-            self._answers[rank][answer.iteration] = answer
+            self._store.answers[rank][answer.iteration] = answer
             self._state.notify_all()
 
     def wait_for_calls(self, rpc: str, number: int) -> None:
@@ -159,20 +191,22 @@ class FakePlanner(pb_grpc.PlannerServiceServicer):
     def RegisterJob(self, request: pb.RegisterJobRequest, context: grpc.ServicerContext) -> pb.RegisterJobResponse:
         self._enter("RegisterJob", request, context)
         with self._state:
-            if self._registered is None or self._registered.attempt < request.attempt:
-                self._registered = pb.RegisterJobRequest()
-                self._registered.CopyFrom(request)
+            registered = self._store.registered
+            if registered is None or registered.attempt < request.attempt:
+                registered = pb.RegisterJobRequest()
+                registered.CopyFrom(request)
                 if not request.partition.chunks:
                     chosen = self.partition or default_partition(request.spec, None)
-                    self._registered.partition.CopyFrom(chosen)
-            return pb.RegisterJobResponse(partition=self._registered.partition)
+                    registered.partition.CopyFrom(chosen)
+                self._store.registered = registered
+            return pb.RegisterJobResponse(partition=registered.partition)
 
     def SubmitBatch(self, request: pb.SubmitBatchRequest, context: grpc.ServicerContext) -> pb.SubmitBatchResponse:
         self._enter("SubmitBatch", request, context)
         self._known(request.attempt, context)
         with self._state:
             self._submitted.append(request.iteration)
-            known = self._batches.setdefault(request.iteration, request.batch)
+            known = self._store.batches.setdefault(request.iteration, request.batch)
         if known != request.batch:
             context.abort(grpc.StatusCode.ALREADY_EXISTS, "another batch")
         if self.plans_at_once:
@@ -205,12 +239,13 @@ class FakePlanner(pb_grpc.PlannerServiceServicer):
 
     def GetJob(self, request: pb.GetJobRequest, context: grpc.ServicerContext) -> pb.GetJobResponse:
         self._enter("GetJob", request, context)
-        if self._registered is None:
+        registered = self._store.registered
+        if registered is None:
             context.abort(grpc.StatusCode.NOT_FOUND, "no such job")
         return pb.GetJobResponse(
-            status=pb.JobStatus(job_id=request.job_id, attempt=self._registered.attempt),
-            spec=self._registered.spec,
-            partition=self._registered.partition,
+            status=pb.JobStatus(job_id=request.job_id, attempt=registered.attempt),
+            spec=registered.spec,
+            partition=registered.partition,
         )
 
     def CloseJob(self, request: pb.CloseJobRequest, context: grpc.ServicerContext) -> pb.CloseJobResponse:
@@ -223,12 +258,13 @@ class FakePlanner(pb_grpc.PlannerServiceServicer):
             self.requests[rpc].append(request)
             failure = self._failures.pop((rpc, self.calls[rpc]), None)
             self._state.notify_all()
+            assert self._state.wait_for(lambda: rpc not in self._hanging, PATIENCE_S), f"{rpc} hangs for too long"
         if failure is not None:
             failure.abort(context)
 
     def _known(self, attempt: int, context: grpc.ServicerContext) -> None:
         with self._state:
-            registered = self._registered
+            registered = self._store.registered
         if registered is None or registered.attempt < attempt:
             context.abort(grpc.StatusCode.NOT_FOUND, "no such job")
         if registered.attempt > attempt:
@@ -238,12 +274,13 @@ class FakePlanner(pb_grpc.PlannerServiceServicer):
         self, opened: int, rank: int, first_iteration: int
     ) -> tuple[list[Failure | None], pb.StreamSchedulesResponse | None]:
         with self._state:
-            self._state.wait_for(lambda: self._end_of(opened) or self._ready(rank, first_iteration), PATIENCE_S)
-            return self._end_of(opened), self._ready(rank, first_iteration)
 
-    def _ready(self, rank: int, first_iteration: int) -> pb.StreamSchedulesResponse | None:
-        ready = [iteration for iteration in self._answers[rank] if iteration >= first_iteration]
-        return self._answers[rank][min(ready)] if ready else None
+            def something() -> object:
+                hangs = "StreamSchedules" in self._hanging
+                return self._end_of(opened) or (not hangs and self._store.ready(rank, first_iteration))
+
+            self._state.wait_for(something, PATIENCE_S)
+            return self._end_of(opened), self._store.ready(rank, first_iteration)
 
     def _end_of(self, opened: int) -> list[Failure | None]:
         return [failure for until, failure in self._broken if opened <= until][:1]

@@ -87,7 +87,7 @@ class TrainerAgent:
         mesh
             Which process this is.
         settings
-            Endpoint, names and waiting times; from the environment where not given.
+            Endpoints, names and waiting times; from the environment where not given.
         representative_batch
             Metadata of a batch like those to come: the planner partitions the model for it.
         partition
@@ -109,7 +109,7 @@ class TrainerAgent:
         if partition is not None:
             validate_partition(spec, partition)
         request = pb.RegisterJobRequest(spec=spec, representative_batch=representative_batch, partition=partition)
-        client = None if settings.endpoint is None else PlannerClient(settings.endpoint)
+        client = None if settings.endpoints is None else PlannerClient(settings.endpoints)
         first = FirstRegistration(request, settings, client, step_timeout_s=mesh.timeout.total_seconds())
         start = agree_on_start(request, first, mesh)
         link = None if client is None else PlannerLink(client, start, replica=mesh.replica, rank=mesh.rank)

@@ -1,9 +1,10 @@
-"""The agent's connection to its planner: one lazily opened gRPC channel, calls with deadlines, typed errors."""
+"""An agent's calls to its planner, or to the planners of one store in turn: with deadlines and typed errors."""
 
 from __future__ import annotations
 
-import os
-import threading
+import time
+from functools import partial
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import grpc
@@ -11,6 +12,7 @@ from dip.planner.v1 import planner_pb2_grpc as pb_grpc
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
+from trainer_agent.connections import Connections
 from trainer_agent.errors import TrainerAgentError
 
 if TYPE_CHECKING:
@@ -18,11 +20,13 @@ if TYPE_CHECKING:
 
     from dip.planner.v1 import planner_pb2 as pb
 
-    from trainer_agent.endpoint import Endpoint
+    from trainer_agent.connections import Connection
+    from trainer_agent.endpoint import Endpoint, Endpoints
 
 CALL_TIMEOUT_S = 10.0
 REGISTER_TIMEOUT_S = 60.0
-MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+# How long the preferred planner alone is waited for at the start, where another answers sooner.
+HEAD_START_S = 0.25
 
 _Answer = TypeVar("_Answer")
 
@@ -47,9 +51,6 @@ _RETRYABLE_CODES = frozenset(
         grpc.StatusCode.CANCELLED,
     }
 )
-
-# Channels of the process that this one was forked from: kept, because closing them here would disturb their owner.
-_INHERITED: list[grpc.Channel] = []
 
 
 class PlannerCallError(TrainerAgentError):
@@ -85,52 +86,109 @@ class PlannerCallError(TrainerAgentError):
         return self.code not in _CONTRACT_CODES
 
     @property
+    def elsewhere(self) -> bool:
+        """Whether another planner of the same store may do what this one did not.
+
+        So with every outage but RESOURCE_EXHAUSTED: that asks to wait, and the others share the store that is full.
+        INTERNAL and UNKNOWN may be this planner's alone; a request that breaks every planner moves on in vain, which
+        harms nothing.
+        """
+        return self.outage and self.code != grpc.StatusCode.RESOURCE_EXHAUSTED
+
+    @property
     def retryable(self) -> bool:
         """Whether the same request may succeed later."""
         return self.code in _RETRYABLE_CODES
 
 
-class ScheduleStream(Protocol):
-    """An open stream of one rank's schedules; iterating raises `PlannerCallError` when it breaks."""
+class _Answers(Protocol):
+    """An open stream as gRPC knows it."""
 
-    def __iter__(self) -> Iterator[pb.StreamSchedulesResponse]:
-        """Yield the answers as they come."""
-        ...
+    def __iter__(self) -> Iterator[pb.StreamSchedulesResponse]: ...
 
-    def cancel(self) -> object:
-        """End the stream from this side."""
-        ...
+    def cancel(self) -> object: ...
 
 
 class PlannerClient:
-    """Calls of a trainer to one planner. Safe to use from several threads, and after a fork.
+    """Calls of a trainer to its planner. Safe to use from several threads, and after a fork.
 
-    The channel is opened with the first call. A forked process (a data loader's worker) opens its own with its first
-    call and leaves its parent's alone.
+    Where several planners share a store, one is spoken to at a time. A call or a stream that ends with an outage moves
+    on to the next of them (see `PlannerCallError.elsewhere`), which ends whatever is under way at the one that failed;
+    the failed call itself is its caller's to make again. `Connections` tells of the return to the preferred one.
 
     Parameters
     ----------
-    endpoint
-        Where the planner listens.
+    endpoints
+        Where the planners listen.
+    connections
+        Their channels; made where not given.
     """
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        self.endpoint = endpoint
-        self._pid = os.getpid()
-        self._lock = threading.Lock()
-        self._channel: grpc.Channel | None = None
-        self._closed = False
+    def __init__(self, endpoints: Endpoints, *, connections: Connections | None = None) -> None:
+        self.endpoints = endpoints
+        self._connections = connections or Connections(endpoints)
 
-    def wait_until_reachable(self, timeout_s: float) -> bool:
-        """Return whether a planner answers at the endpoint, as soon as one does or after the timeout."""
-        with self._guard():
-            ready = grpc.channel_ready_future(self._open())
-        try:
-            ready.result(timeout=timeout_s)
-        except grpc.FutureTimeoutError:
-            ready.cancel()
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where the planner listens that is spoken to."""
+        return self._connections.endpoint
+
+    def wait_until_reachable(self, request: pb.GetJobRequest, timeout_s: float) -> bool:
+        """Ask all planners about the job and speak to one that answers, whatever it answers.
+
+        The preferred one has a head start: without it whoever is nearest would be taken.
+
+        Returns
+        -------
+        bool
+            Whether there is one: as soon as it answers, or after the timeout.
+        """
+        heard: SimpleQueue[tuple[int, bool]] = SimpleQueue()
+        with self._connections.all() as connections:
+            calls = [
+                pb_grpc.PlannerServiceStub(connection.channel).GetJob.future(
+                    request, timeout=timeout_s, wait_for_ready=True
+                )
+                for connection in connections
+            ]
+
+        def note(turn: int, done: grpc.Future[pb.GetJobResponse]) -> None:
+            heard.put((turn, _is_answer(done)))
+
+        for turn, call in enumerate(calls):
+            call.add_done_callback(partial(note, turn))
+        found = _first_to_answer(heard, len(calls))
+        for call in calls:
+            call.cancel()
+        if found is None:
             return False
+        self._connections.speak_to(connections[found].endpoint)
         return True
+
+    def leave(self, endpoint: Endpoint, reason: str) -> bool:
+        """End what is under way at a planner with CANCELLED, and speak to the next; return whether there is one."""
+        connection = self._connections.open_at(endpoint)
+        return connection is not None and self._connections.leave(connection, reason)
+
+    def look_for_preferred(self, request: pb.GetJobRequest) -> None:
+        """Ask the preferred planner about the job, in the background, if another is spoken to and it is time.
+
+        If it answers, be it that it does not know the job, calls go there again. Streams stay where they are.
+        """
+        with self._connections.preferred_if_due() as connection:
+            if connection is None:
+                return
+            call = pb_grpc.PlannerServiceStub(connection.channel).GetJob.future(request, timeout=CALL_TIMEOUT_S)
+
+        def heard(done: grpc.Future[pb.GetJobResponse]) -> None:
+            try:
+                self._answer("GetJob", connection, done)
+            except PlannerCallError as error:
+                self._connections.returned(back=not error.outage)
+            else:
+                self._connections.returned(back=True)
+
+        call.add_done_callback(heard)
 
     def register_job(
         self, request: pb.RegisterJobRequest, *, timeout_s: float = REGISTER_TIMEOUT_S
@@ -157,112 +215,105 @@ class PlannerClient:
     def stream_schedules(self, request: pb.StreamSchedulesRequest) -> ScheduleStream:
         """Open the stream of one rank's schedules; it stays open until it breaks or is cancelled."""
         rpc = "StreamSchedules"
-        with self._guard():
-            call = self._begin(rpc, lambda stub: stub.StreamSchedules(request))
-        return _Stream(call, self._error, rpc)
+        connection, call = self._begin(rpc, lambda stub: stub.StreamSchedules(request))
+        return ScheduleStream(call, connection.endpoint, lambda error: self._failed(rpc, connection, error))
 
     def close(self) -> None:
-        """Cancel what is under way and close the channel; calls that follow fail. Does nothing in a forked process."""
-        if self._pid != os.getpid():
-            return
-        with self._lock:
-            self._closed = True
-            channel, self._channel = self._channel, None
-        if channel is not None:
-            channel.close()
-
-    def _guard(self) -> threading.Lock:
-        """Return the lock of this process; a forked one starts afresh, whatever its parent's threads were doing."""
-        pid = os.getpid()
-        if self._pid != pid:
-            self._lock = threading.Lock()
-            if self._channel is not None:
-                _INHERITED.append(self._channel)
-                self._channel = None
-            self._pid = pid
-        return self._lock
-
-    def _open(self) -> grpc.Channel:
-        if self._channel is None:
-            self._channel = grpc.insecure_channel(self.endpoint.target, options=channel_options(self.endpoint))
-        return self._channel
-
-    def _begin(self, rpc: str, begin: Callable[[pb_grpc.PlannerServiceStub], _Answer]) -> _Answer:
-        if self._closed:
-            raise PlannerCallError(
-                rpc=rpc, endpoint=str(self.endpoint), code=grpc.StatusCode.CANCELLED, details="the client is closed"
-            )
-        return begin(pb_grpc.PlannerServiceStub(self._open()))
+        """Cancel what is under way and close the channels; calls that follow fail. Does nothing in a forked process."""
+        self._connections.close()
 
     def _call(self, rpc: str, begin: Callable[[pb_grpc.PlannerServiceStub], grpc.Future[_Answer]]) -> _Answer:
-        with self._guard():
-            call = self._begin(rpc, begin)
-        try:
-            return call.result()
-        except grpc.RpcError as error:
-            raise self._error(rpc, error) from error
-        except grpc.FutureCancelledError as error:
-            raise PlannerCallError(
-                rpc=rpc, endpoint=str(self.endpoint), code=grpc.StatusCode.CANCELLED, details="cancelled"
-            ) from error
+        connection, call = self._begin(rpc, begin)
+        return self._answer(rpc, connection, call)
 
-    def _error(self, rpc: str, error: grpc.RpcError) -> PlannerCallError:
-        # Every error that gRPC raises for a call is the call itself; its type stubs know only the bare RpcError.
-        if not isinstance(error, grpc.Call):
-            return PlannerCallError(
-                rpc=rpc, endpoint=str(self.endpoint), code=grpc.StatusCode.UNKNOWN, details=str(error)
-            )
-        return PlannerCallError(
-            rpc=rpc,
-            endpoint=str(self.endpoint),
-            code=error.code(),
-            details=error.details() or "no details",
-            retry_after_s=_retry_after_s(error),
+    def _begin(self, rpc: str, begin: Callable[[pb_grpc.PlannerServiceStub], _Answer]) -> tuple[Connection, _Answer]:
+        with self._connections.current() as connection:
+            if connection is not None:
+                return connection, begin(pb_grpc.PlannerServiceStub(connection.channel))
+        raise PlannerCallError(
+            rpc=rpc, endpoint=str(self.endpoint), code=grpc.StatusCode.CANCELLED, details="the client is closed"
         )
 
+    def _answer(self, rpc: str, connection: Connection, call: grpc.Future[_Answer]) -> _Answer:
+        try:
+            return call.result()
+        except (grpc.RpcError, grpc.FutureCancelledError) as error:
+            raise self._failed(rpc, connection, error) from error
 
-class _Stream:
-    """A stream whose gRPC errors come out as `PlannerCallError`."""
+    def _failed(
+        self, rpc: str, connection: Connection, cause: grpc.RpcError | grpc.FutureCancelledError
+    ) -> PlannerCallError:
+        """Say what went wrong, and speak to the next planner where it may do better."""
+        error = _error(rpc, connection, cause)
+        if error.elsewhere:
+            self._connections.leave(connection, str(error))
+        return error
 
-    def __init__(
-        self,
-        call: ScheduleStream,
-        to_error: Callable[[str, grpc.RpcError], PlannerCallError],
-        rpc: str,
-    ) -> None:
+
+class ScheduleStream:
+    """An open stream of one rank's schedules.
+
+    Parameters
+    ----------
+    call
+        The call.
+    endpoint
+        Where its planner listens.
+    failed
+        Makes the error of this client from gRPC's.
+    """
+
+    def __init__(self, call: _Answers, endpoint: Endpoint, failed: Callable[[grpc.RpcError], PlannerCallError]) -> None:
         self._call = call
-        self._to_error = to_error
-        self._rpc = rpc
+        self._failed = failed
+        self.endpoint = endpoint
 
     def __iter__(self) -> Iterator[pb.StreamSchedulesResponse]:
+        """Yield the answers as they come; raises `PlannerCallError` when the stream breaks."""
         try:
             yield from self._call
         except grpc.RpcError as error:
-            raise self._to_error(self._rpc, error) from error
+            raise self._failed(error) from error
 
     def cancel(self) -> None:
+        """End the stream from this side."""
         self._call.cancel()
 
 
-def channel_options(endpoint: Endpoint) -> list[tuple[str, int]]:
-    """Return gRPC's settings for a channel to a planner.
+def _first_to_answer(heard: SimpleQueue[tuple[int, bool]], planners: int) -> int | None:
+    """Return which planner answers, the lowest of those that do while the first has its head start; None: none."""
+    answered: set[int] = set()
+    until_s = time.monotonic() + HEAD_START_S
+    for _ in range(planners):
+        try:
+            turn, answers = heard.get(timeout=max(0.0, until_s - time.monotonic()) if answered else None)
+        except Empty:
+            break
+        if answers:
+            answered.add(turn)
+        if 0 in answered:
+            break
+    return min(answered, default=None)
 
-    Pings every 30 s keep idle streams alive through middleboxes; a planner must allow them that often. Reconnection
-    is left to the callers' own backoff, so gRPC's own is kept below it. Channels share no connections, so that one
-    agent's closing or backing off is no other's matter.
-    """
-    return [
-        ("grpc.keepalive_time_ms", 30_000),
-        ("grpc.keepalive_timeout_ms", 10_000),
-        ("grpc.http2.max_pings_without_data", 0),
-        ("grpc.initial_reconnect_backoff_ms", 50),
-        ("grpc.min_reconnect_backoff_ms", 1_000),
-        ("grpc.max_reconnect_backoff_ms", 1_000),
-        ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-        ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-        ("grpc.use_local_subchannel_pool", 1),
-        *([("grpc.enable_http_proxy", 0)] if endpoint.local else []),
-    ]
+
+def _is_answer(call: grpc.Future[pb.GetJobResponse]) -> bool:
+    """Return whether a planner, once connected to, ended the call, and not this side's waiting."""
+    given_up = (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+    return isinstance(call, grpc.Call) and call.code() not in given_up
+
+
+def _error(rpc: str, connection: Connection, cause: grpc.RpcError | grpc.FutureCancelledError) -> PlannerCallError:
+    code, details, retry_after_s = grpc.StatusCode.CANCELLED, "cancelled", 0.0
+    if isinstance(cause, grpc.Call):
+        code, details, retry_after_s = cause.code(), cause.details() or "no details", _retry_after_s(cause)
+    elif isinstance(cause, grpc.RpcError):
+        # Every error that gRPC raises for a call is the call itself; its type stubs know only the bare RpcError.
+        code, details = grpc.StatusCode.UNKNOWN, str(cause)
+    if code == grpc.StatusCode.CANCELLED and connection.left:
+        details = f"left for another planner: {connection.left}"
+    return PlannerCallError(
+        rpc=rpc, endpoint=str(connection.endpoint), code=code, details=details, retry_after_s=retry_after_s
+    )
 
 
 def _retry_after_s(call: grpc.Call) -> float:

@@ -1,10 +1,15 @@
-"""Where a planner listens: ``host:port`` or ``unix:///path``."""
+"""Where planners listen: ``host:port`` or ``unix:///path``, several separated by commas."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
+from collections import Counter
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ALLOWED = "host:port (127.0.0.1:50061, planner.train.svc:50061, [::1]:50061) or unix:///path/of/the.sock"
 
@@ -47,6 +52,54 @@ class Endpoint:
 
     def __str__(self) -> str:
         return self.target
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Endpoints:
+    """The addresses of planners that share a store: whatever one of them takes or plans, all of them know.
+
+    Parameters
+    ----------
+    each
+        One or more, none twice. The first is preferred; the others are taken in turn while it is away.
+    """
+
+    each: tuple[Endpoint, ...]
+
+    def __post_init__(self) -> None:
+        if not self.each:
+            raise ValueError("each: (); must be one endpoint or more")
+        twice = [str(endpoint) for endpoint, count in Counter(self.each).items() if count > 1]
+        if twice:
+            raise ValueError(f"{twice[0]!r} more than once in {str(self)!r}; must name each planner once")
+
+    @classmethod
+    def parse(cls, text: str) -> Endpoints:
+        """Read addresses separated by commas, without spaces.
+
+        Raises
+        ------
+        ValueError
+            One of them is no address, or named twice; the message says which one, and what is allowed.
+        """
+        parts = text.split(",")
+        each: list[Endpoint] = []
+        for number, part in enumerate(parts, start=1):
+            try:
+                each.append(Endpoint.parse(part))
+            except ValueError as error:
+                where = f"; it is number {number} of {text!r}" if len(parts) > 1 else ""
+                raise ValueError(f"{error}{where}") from None
+        return cls(each=tuple(each))
+
+    def __iter__(self) -> Iterator[Endpoint]:
+        return iter(self.each)
+
+    def __len__(self) -> int:
+        return len(self.each)
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self.each))
 
 
 def _is_loopback(host: str) -> bool:

@@ -13,15 +13,15 @@ from trainer_agent.client import PlannerCallError
 from trainer_agent.outbox import Outbox
 from trainer_agent.prefetch import Prefetcher
 from trainer_agent.session import PlannerSession
-from trainer_agent.window import ScheduleWindow
+from trainer_agent.window import ScheduleWindow, Unplanned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from trainer_agent.client import PlannerClient
     from trainer_agent.plans import RankPlan
+    from trainer_agent.silence import Silence
     from trainer_agent.startup import Start
-    from trainer_agent.window import Unplanned
 
 _log = logging.getLogger(__name__)
 
@@ -42,6 +42,8 @@ class PlannerLink:
         This process's place.
     backoff
         Makes the delays between attempts, for each thread.
+    silence
+        When a planner that answers nothing is given up for another one; as usual where not given.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class PlannerLink:
         replica: int,
         rank: int,
         backoff: Callable[[], Backoff] = Backoff,
+        silence: Silence | None = None,
     ) -> None:
         self._client = client
         self._window = ScheduleWindow(
@@ -67,7 +70,7 @@ class PlannerLink:
         )
         self._outbox = Outbox(self._session, on_refused=self._window.refuse, backoff=backoff())
         self._prefetcher = Prefetcher(
-            self._session, self._window, on_lost=self._outbox.submit_all_again, backoff=backoff()
+            self._session, self._window, on_lost=self._outbox.submit_all_again, backoff=backoff(), silence=silence
         )
         self._submits = rank == 0
         self._closes_job = start.own_name and rank == 0 and replica == 0
@@ -109,6 +112,8 @@ class PlannerLink:
         """Take a plan, or the reason why there is none; raises what a background thread kept."""
         self._session.raise_failure()
         taken = self._window.take(iteration, wait_s)
+        if isinstance(taken, Unplanned) and taken.unanswered:
+            self._prefetcher.missed()
         self._outbox.forget(iteration)  # no rank of the replica is behind this one: all have voted on the one before
         return taken
 

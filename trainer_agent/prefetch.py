@@ -12,10 +12,13 @@ from dip.planner.v1 import planner_pb2 as pb
 from trainer_agent.backoff import Backoff
 from trainer_agent.client import PlannerCallError
 from trainer_agent.session import SessionThread
+from trainer_agent.silence import Silence
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from trainer_agent.client import ScheduleStream
+    from trainer_agent.endpoint import Endpoint
     from trainer_agent.session import PlannerSession
     from trainer_agent.window import ScheduleWindow
 
@@ -28,6 +31,10 @@ class Prefetcher:
     A stream that breaks is opened again, after a growing delay, at the first iteration that is still missing. A planner
     that does not know the job is told about it first, with the partition that is loaded.
 
+    Where planners share a store, the stream follows the client from one to the next: when it breaks, when it says
+    nothing for too long, and, between two answers, back to the preferred one. Nothing is lost with a change, for any of
+    them serves the same plans.
+
     Parameters
     ----------
     session
@@ -38,6 +45,8 @@ class Prefetcher:
         Called whenever the stream is lost: what was submitted may be lost with it.
     backoff
         Delays between attempts.
+    silence
+        When a planner that says nothing is given up.
     clock
         Seconds that only go forward; how long an outage lasted is told by it.
     """
@@ -49,14 +58,19 @@ class Prefetcher:
         *,
         on_lost: Callable[[], None],
         backoff: Backoff | None = None,
+        silence: Silence | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._session = session
         self._window = window
         self._on_lost = on_lost
         self._backoff = backoff or Backoff()
+        self._silence = silence or Silence()
         self._clock = clock
+        self._stream: ScheduleStream | None = None
+        self._answered_by: Endpoint | None = None
         self._away_since: float | None = None
+        self._outages = 0
         self._thread = SessionThread("prefetch", session, self._run)
         self._reconnects = 0
 
@@ -74,6 +88,16 @@ class Prefetcher:
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
+    def missed(self) -> None:
+        """Note that an iteration got no answer in time; called on the training thread.
+
+        A planner that takes calls and answers nothing, its process stopped or its loop stuck, is left for the next one.
+        """
+        if self._silence.missed():
+            client = self._session.client
+            if client.leave((self._stream or client).endpoint, "it answered nothing for several iterations"):
+                self._window.be_patient()
+
     def _run(self) -> None:
         session = self._session
         while not session.over:
@@ -85,12 +109,16 @@ class Prefetcher:
 
     def _follow_until_lost(self) -> float:
         """Read one stream to its end; return how long to wait before the next, in seconds."""
+        self._silence.began()
         try:
             self._session.ensure_registered()
             self._follow()
         except PlannerCallError as error:
             self._note(error)
             return self._backoff.next_delay_s(error.retry_after_s)
+        finally:
+            self._stream = None
+            self._silence.ended()
         return self._backoff.next_delay_s()
 
     def _follow(self) -> None:
@@ -104,12 +132,18 @@ class Prefetcher:
             rank=session.rank,
             first_iteration=self._window.next_needed(),
         )
-        stream = session.client.stream_schedules(request)
+        self._stream = stream = session.client.stream_schedules(request)
         for answer in stream:
-            self._note_answer()
-            if session.over or not self._window.put(answer):
+            self._note_answer(stream.endpoint)
+            if session.over or not self._window.put(answer) or self._is_elsewhere(stream):
                 stream.cancel()
                 return
+
+    def _is_elsewhere(self, stream: ScheduleStream) -> bool:
+        """Return whether another planner is spoken to than the stream's: the preferred one, which may be back."""
+        client = self._session.client
+        client.look_for_preferred(pb.GetJobRequest(job_id=self._session.job_id))
+        return stream.endpoint != client.endpoint
 
     def _note(self, error: PlannerCallError) -> None:
         """Learn from the way a stream ended."""
@@ -124,13 +158,26 @@ class Prefetcher:
             self._session.refused(error)
 
     def _note_outage(self, error: PlannerCallError) -> None:
-        self._window.planner_away(f"the planner does not answer ({error.code.name}: {error.details})")
-        if self._away_since is None and not self._session.over:
+        """Have nobody wait any more once every planner has failed in turn, and say so; before, say who is next."""
+        client = self._session.client
+        self._outages += 1
+        if self._outages >= len(client.endpoints):
+            self._window.planner_away(f"the planner does not answer ({error.code.name}: {error.details})")
+        if self._session.over:
+            return
+        if self._away_since is None:
             self._away_since = self._clock()
+        if self._outages < len(client.endpoints):
+            _log.warning("%s; planner %s is asked next", error, client.endpoint)
+        elif self._outages == len(client.endpoints):
             _log.warning("%s; training goes on with the fixed fallback schedule until it is back", error)
 
-    def _note_answer(self) -> None:
+    def _note_answer(self, endpoint: Endpoint) -> None:
         self._backoff.reset()
-        if self._away_since is not None:
+        self._silence.heard()
+        before, self._answered_by = self._answered_by, endpoint
+        if before not in (None, endpoint):
+            _log.info("planner %s answers in place of planner %s", endpoint, before)
+        elif self._away_since is not None:
             _log.info("the planner is back after %.1f s", self._clock() - self._away_since)
-            self._away_since = None
+        self._away_since, self._outages = None, 0

@@ -23,6 +23,8 @@ _log = logging.getLogger(__name__)
 class PlannerSession:
     """The planner as this attempt knows it: who we are there, whether we still ask, and what went wrong.
 
+    Planners that share a store are one planner here: what one was told, all know. One that does not is told again.
+
     Parameters
     ----------
     client

@@ -6,8 +6,9 @@ empty variable is an unset one.
 ========================== ============ ==============================================================================
 variable                   default      meaning
 ========================== ============ ==============================================================================
-``DIP_PLANNER_ENDPOINT``   unset        ``host:port`` or ``unix:///path`` of the planner; unset: every iteration runs
-                                        the fixed fallback schedule
+``DIP_PLANNER_ENDPOINT``   unset        ``host:port`` or ``unix:///path`` of the planner; or of several that share a
+                                        store, separated by commas: the first is preferred, the others stand in for
+                                        it. Unset: every iteration runs the fixed fallback schedule
 ``DIP_JOB_ID``             derived      the job's name at the planner. Default: the id of the torchrun run where it has
                                         one (``TORCHELASTIC_RUN_ID``), so that its restarts stay one job; else a name
                                         of this start alone, so that no two trainings ever disturb each other
@@ -23,7 +24,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainer_agent.endpoint import Endpoint
+from trainer_agent.endpoint import Endpoints
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,8 +47,9 @@ class AgentSettings:
 
     Parameters
     ----------
-    endpoint
-        Where the planner listens. None: no planner, the fixed fallback schedule in every iteration.
+    endpoints
+        Where the planner listens, or the planners of one store. None: no planner, the fixed fallback schedule in every
+        iteration.
     job_id
         The job's name at the planner. None: drawn at the start, one of this attempt alone.
     step_timeout_s
@@ -58,7 +60,7 @@ class AgentSettings:
         How long the start waits for a planner that does not answer. 0: not at all.
     """
 
-    endpoint: Endpoint | None = None
+    endpoints: Endpoints | None = None
     job_id: str | None = None
     step_timeout_s: float = DEFAULT_STEP_TIMEOUT_S
     schedule_wait_ms: int = DEFAULT_SCHEDULE_WAIT_MS
@@ -77,7 +79,7 @@ class AgentSettings:
         cls,
         environ: Mapping[str, str] | None = None,
         *,
-        endpoint: str | None = None,
+        endpoints: str | None = None,
         job_id: str | None = None,
         step_timeout_s: float | None = None,
         schedule_wait_ms: int | None = None,
@@ -89,8 +91,8 @@ class AgentSettings:
         ----------
         environ
             The variables; those of this process where not given.
-        endpoint, job_id, step_timeout_s, schedule_wait_ms, connect_wait_s
-            As in the class, the endpoint as text.
+        endpoints, job_id, step_timeout_s, schedule_wait_ms, connect_wait_s
+            As in the class, the endpoints as text.
 
         Raises
         ------
@@ -98,8 +100,8 @@ class AgentSettings:
             A value is not what is allowed; the message names the variable, what it held and what is allowed.
         """
         environ = os.environ if environ is None else environ
-        if endpoint is None:
-            endpoint = environ.get(PLANNER_ENDPOINT)
+        if endpoints is None:
+            endpoints = environ.get(PLANNER_ENDPOINT)
         if step_timeout_s is None:
             step_timeout_s = _number(
                 environ, STEP_TIMEOUT_S, DEFAULT_STEP_TIMEOUT_S, "seconds, above 0", above_zero=True
@@ -109,7 +111,7 @@ class AgentSettings:
         if connect_wait_s is None:
             connect_wait_s = _number(environ, CONNECT_WAIT_S, DEFAULT_CONNECT_WAIT_S, "seconds, 0 or more")
         return cls(
-            endpoint=_endpoint(endpoint),
+            endpoints=_endpoints(endpoints),
             job_id=job_id or environ.get(JOB_ID) or _torchrun_id(environ),
             step_timeout_s=step_timeout_s,
             schedule_wait_ms=schedule_wait_ms,
@@ -117,11 +119,11 @@ class AgentSettings:
         )
 
 
-def _endpoint(text: str | None) -> Endpoint | None:
+def _endpoints(text: str | None) -> Endpoints | None:
     if not text:
         return None
     try:
-        return Endpoint.parse(text)
+        return Endpoints.parse(text)
     except ValueError as error:
         raise ValueError(f"{PLANNER_ENDPOINT}: {error}, or unset for training without a planner") from None
 

@@ -98,11 +98,13 @@ class FirstRegistration:
     settings
         The job's name, and how long to wait.
     client
-        The planner; None: none is configured.
+        The planner, or the planners of one store; None: none is configured.
     step_timeout_s
         How long the other processes wait for the decision.
     clock_us
         Wall clock in microseconds: the attempt is drawn from it.
+    clock
+        Seconds that only go forward.
     """
 
     def __init__(
@@ -113,7 +115,9 @@ class FirstRegistration:
         *,
         step_timeout_s: float,
         clock_us: Callable[[], int] = wall_clock_us,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._clock = clock
         self._client = client
         self._wait_s = min(settings.connect_wait_s, step_timeout_s / 4)
         self._register_timeout_s = min(REGISTER_TIMEOUT_S, step_timeout_s / 4)
@@ -137,30 +141,44 @@ class FirstRegistration:
                 "with `dip serve` and set it to host:port or unix:///path"
             )
             return self._alone()
-        if not self._client.wait_until_reachable(self._wait_s):
+        if not self._client.wait_until_reachable(pb.GetJobRequest(job_id=self._request.job_id), self._wait_s):
             _log.warning(
                 "no planner at %s: start one with `dip serve` or unset DIP_PLANNER_ENDPOINT; training goes on with the "
                 "fixed fallback schedule, and with plans as soon as a planner answers there",
-                self._client.endpoint,
+                self._client.endpoints,
             )
             return self._alone()
-        try:
-            return self._registered(self._client)
-        except PlannerCallError as error:
-            if not error.outage:
-                raise
-            _log.warning("%s; training goes on with the fixed fallback schedule until the planner answers", error)
-        # Whether that registration counts, and with which partition, is not known: a newer attempt settles it.
-        self._request.attempt += 1
-        return self._alone()
+        return self._with_planners(self._client) or self._alone()
 
-    def _registered(self, client: PlannerClient) -> Start:
+    def _with_planners(self, client: PlannerClient) -> Start | None:
+        """Register with one planner after the other, each once, as long as there is time; None: all are away.
+
+        They are told the same attempt: where one of them took it before it failed, the others answer as it would have.
+        """
+        until_s = self._clock() + self._register_timeout_s
+        others = len(client.endpoints) - 1
+        while True:
+            try:
+                return self._registered(client, timeout_s=until_s - self._clock())
+            except PlannerCallError as error:
+                if not error.outage:
+                    raise
+                if not (others and error.elsewhere and self._clock() < until_s):
+                    _log.warning("%s; training goes on with the fixed fallback schedule until it answers", error)
+                    break
+                _log.warning("%s; planner %s is asked next", error, client.endpoint)
+            others -= 1
+        # Whether the registration counts, and with which partition, is not known: a newer attempt settles it.
+        self._request.attempt += 1
+        return None
+
+    def _registered(self, client: PlannerClient, *, timeout_s: float) -> Start:
         try:
-            answer = client.register_job(self._request, timeout_s=self._register_timeout_s)
+            answer = client.register_job(self._request, timeout_s=timeout_s)
         except PlannerCallError as error:
             if error.code != grpc.StatusCode.FAILED_PRECONDITION or not self._supersede(client):
                 raise
-            answer = client.register_job(self._request, timeout_s=self._register_timeout_s)
+            answer = client.register_job(self._request, timeout_s=timeout_s)
         self._request.partition.CopyFrom(answer.partition)
         return Start(registration=self._request, registered=True, own_name=self._own_name)
 

@@ -23,9 +23,18 @@ PATIENCE, PROBE_EVERY = 3, 16
 
 @dataclass(frozen=True, slots=True)
 class Unplanned:
-    """Why an iteration has no plan on this rank."""
+    """Why an iteration has no plan on this rank.
+
+    Parameters
+    ----------
+    reason
+        In words.
+    unanswered
+        Whether the planner said nothing of this iteration in time.
+    """
 
     reason: str
+    unanswered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +148,11 @@ class ScheduleWindow:
             self._away = reason
             self._changed.notify_all()
 
+    def be_patient(self) -> None:
+        """Wait for answers as at first: another planner is asked."""
+        with self._changed:
+            self._fruitless = 0
+
     def take(self, iteration: int, wait_s: float) -> RankPlan | Unplanned:
         """Take one iteration's plan out, or the reason why there is none; late answers for it are dropped from now on.
 
@@ -160,7 +174,7 @@ class ScheduleWindow:
             self._changed.notify_all()
             away = self._away
         if arrived is None:
-            return Unplanned(away or "its schedule did not come in time")
+            return Unplanned(away or "its schedule did not come in time", unanswered=True)
         if isinstance(arrived, Unplanned):
             return arrived
         return self._matched(iteration, expected, arrived)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainer_agent import AgentSettings, Mesh, StartError, TrainerAgent
-from trainer_agent.endpoint import Endpoint
+from trainer_agent.endpoint import Endpoints
 
 if TYPE_CHECKING:
     from dip.planner.v1 import planner_pb2 as pb
@@ -24,7 +24,7 @@ class Connected:
 
 def connect(spec: pb.JobSpec, endpoint: str, job_id: str | None) -> Connected:
     """Connect and close again."""
-    settings = AgentSettings(endpoint=Endpoint.parse(endpoint), job_id=job_id)
+    settings = AgentSettings(endpoints=Endpoints.parse(endpoint), job_id=job_id)
     try:
         agent = TrainerAgent.connect(spec, Mesh.create(timeout_s=30), settings=settings)
     except StartError as error:

@@ -16,7 +16,7 @@ from fake_planner import FakePlanner, eventually
 from pipelines.starts import connect
 
 from trainer_agent import AgentSettings, Mesh, TrainerAgent, TrainerAgentError
-from trainer_agent.endpoint import Endpoint
+from trainer_agent.endpoint import Endpoints
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -52,8 +52,8 @@ def make(planner: FakePlanner, mesh: Mesh) -> Iterator[Callable[..., TrainerAgen
     agents: list[TrainerAgent] = []
 
     def make(*, alone: bool = False, job_id: str | None = "job", **more: pb.Batch | pb.Partition) -> TrainerAgent:
-        endpoint = None if alone else Endpoint.parse(planner.listen())
-        settings = AgentSettings(endpoint=endpoint, job_id=job_id, schedule_wait_ms=WAIT_MS)
+        endpoints = None if alone else Endpoints.parse(planner.listen())
+        settings = AgentSettings(endpoints=endpoints, job_id=job_id, schedule_wait_ms=WAIT_MS)
         agents.append(TrainerAgent.connect(SPEC, mesh, settings=settings, **more))
         return agents[-1]
 

@@ -1,28 +1,31 @@
-"""The connection to a planner: lazily opened, typed errors, deadlines, forks, proxies, large messages, a quick end."""
+"""Calls to a planner, or to several of one store: typed errors, deadlines, proxies, big messages, outages, the end."""
 
 from __future__ import annotations
 
-import os
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import cases
 import grpc
 import pytest
 from dip.planner.v1 import planner_pb2 as pb
-from fake_planner import FakePlanner
+from fake_planner import FakePlanner, FakeStore, eventually
 
-from trainer_agent.client import PlannerCallError, PlannerClient, channel_options
-from trainer_agent.endpoint import Endpoint
+from trainer_agent.backoff import Backoff
+from trainer_agent.client import PlannerCallError, PlannerClient
+from trainer_agent.connections import Connections
+from trainer_agent.endpoint import Endpoints
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 REGISTRATION = pb.RegisterJobRequest(job_id="job", attempt=7, spec=cases.job())
+JOB = pb.GetJobRequest(job_id="job")
 STREAM = pb.StreamSchedulesRequest(job_id="job", attempt=7)
 # Nothing can listen on port 1 of the loopback without privileges, and refusal comes at once.
-NOBODY = Endpoint.parse("127.0.0.1:1")
+NOBODY = Endpoints.parse("127.0.0.1:1")
 
 
 @pytest.fixture
@@ -34,7 +37,7 @@ def planner() -> Iterator[FakePlanner]:
 
 @pytest.fixture
 def client(planner: FakePlanner) -> Iterator[PlannerClient]:
-    client = PlannerClient(Endpoint.parse(planner.listen()))
+    client = PlannerClient(Endpoints.parse(planner.listen()))
     yield client
     client.close()
 
@@ -48,7 +51,7 @@ def test_the_calls_reach_the_planner(planner: FakePlanner, client: PlannerClient
     answer = client.register_job(REGISTRATION)
     client.submit_batch(submission())
     client.report_execution(pb.ReportExecutionRequest(job_id="job", attempt=7))
-    assert client.get_job(pb.GetJobRequest(job_id="job")).partition == answer.partition
+    assert client.get_job(JOB).partition == answer.partition
     assert planner.requests["RegisterJob"] == [REGISTRATION]
     assert planner.requests["SubmitBatch"] == [submission()]
 
@@ -105,7 +108,8 @@ def test_the_delay_that_the_planner_asks_for_is_read(planner: FakePlanner, clien
 
 def test_a_planner_that_never_answers_is_given_up(planner: FakePlanner, client: PlannerClient) -> None:
     client.register_job(REGISTRATION)
-    with planner._state, pytest.raises(PlannerCallError) as caught:  # every handler needs this lock
+    planner.hang()
+    with pytest.raises(PlannerCallError) as caught:
         client.submit_batch(submission(), timeout_s=0.2)
     assert caught.value.code == grpc.StatusCode.DEADLINE_EXCEEDED
     assert caught.value.outage
@@ -120,18 +124,18 @@ def test_nobody_at_the_endpoint_is_an_outage() -> None:
 
 
 def test_waiting_for_a_planner_ends_either_way(planner: FakePlanner, client: PlannerClient) -> None:
-    assert client.wait_until_reachable(10.0)
+    assert client.wait_until_reachable(JOB, 10.0)
     nobody = PlannerClient(NOBODY)
-    assert not nobody.wait_until_reachable(0.1)
+    assert not nobody.wait_until_reachable(JOB, 0.1)
     nobody.close()
 
 
 def test_a_planner_that_comes_later_is_found_on_the_same_channel(tmp_path: Path) -> None:
     address = f"unix://{tmp_path}/planner.sock"
-    client, planner = PlannerClient(Endpoint.parse(address)), FakePlanner()
-    assert not client.wait_until_reachable(0.1)
+    client, planner = PlannerClient(Endpoints.parse(address)), FakePlanner()
+    assert not client.wait_until_reachable(JOB, 0.1)
     planner.listen(address)
-    assert client.wait_until_reachable(10.0)
+    assert client.wait_until_reachable(JOB, 10.0)
     client.register_job(REGISTRATION)
     client.close()
     planner.stop()
@@ -141,16 +145,9 @@ def test_proxies_are_not_asked_about_this_machine(planner: FakePlanner, monkeypa
     for name in ("http_proxy", "https_proxy", "grpc_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     monkeypatch.setenv("no_proxy", "")
-    client = PlannerClient(Endpoint.parse(planner.listen()))
+    client = PlannerClient(Endpoints.parse(planner.listen()))
     client.register_job(REGISTRATION)
     client.close()
-    assert ("grpc.enable_http_proxy", 0) not in channel_options(Endpoint.parse("planner.example:1"))
-
-
-def test_idle_streams_are_kept_alive_no_faster_than_planners_allow() -> None:
-    options = dict(channel_options(NOBODY))
-    assert options["grpc.keepalive_time_ms"] >= 30_000
-    assert options["grpc.http2.max_pings_without_data"] == 0
 
 
 def test_messages_above_grpcs_usual_limit_come_through(planner: FakePlanner, client: PlannerClient) -> None:
@@ -187,17 +184,202 @@ def test_calls_after_the_end_fail_as_calls_do() -> None:
         client.stream_schedules(STREAM)
 
 
-def test_a_forked_process_leaves_its_parents_channel_alone(planner: FakePlanner, client: PlannerClient) -> None:
-    # What the child does with gRPC is its own matter; here it must neither use nor close what it inherited.
+@pytest.fixture
+def two() -> Iterator[tuple[FakePlanner, FakePlanner]]:
+    store = FakeStore()
+    planners = FakePlanner(store=store), FakePlanner(store=store)
+    yield planners
+    for planner in planners:
+        planner.stop()
+
+
+@pytest.fixture
+def between(two: tuple[FakePlanner, FakePlanner]) -> Iterator[PlannerClient]:
+    client = client_of(*two)
+    yield client
+    client.close()
+
+
+def client_of(*planners: FakePlanner, clock: Callable[[], float] = time.monotonic) -> PlannerClient:
+    endpoints = Endpoints.parse(",".join(planner.listen() for planner in planners))
+    returning = Backoff(initial_s=60.0, maximum_s=60.0)
+    return PlannerClient(endpoints, connections=Connections(endpoints, returning=returning, clock=clock))
+
+
+MOVES_ON = [
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.INTERNAL,
+    grpc.StatusCode.UNKNOWN,
+]
+
+
+@pytest.mark.parametrize("code", MOVES_ON)
+def test_an_outage_moves_on_to_the_next_planner(
+    two: tuple[FakePlanner, FakePlanner], between: PlannerClient, code: grpc.StatusCode
+) -> None:
+    between.register_job(REGISTRATION)
+    two[0].fail_at("SubmitBatch", 1, code)
+    with pytest.raises(PlannerCallError) as caught:
+        between.submit_batch(submission())
+    first, second = between.endpoints
+    assert (caught.value.endpoint, between.endpoint) == (str(first), second)
+    between.submit_batch(submission())  # it knows the job: they share a store
+    assert two[1].submitted == [0]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.NOT_FOUND,
+        grpc.StatusCode.ALREADY_EXISTS,
+        grpc.StatusCode.FAILED_PRECONDITION,
+        grpc.StatusCode.PERMISSION_DENIED,
+    ],
+)
+def test_what_the_others_would_answer_alike_moves_nothing(
+    two: tuple[FakePlanner, FakePlanner], between: PlannerClient, code: grpc.StatusCode
+) -> None:
+    between.register_job(REGISTRATION)
+    two[0].fail_at("SubmitBatch", 1, code, retry_after_s=0.1)
+    with pytest.raises(PlannerCallError):
+        between.submit_batch(submission())
+    assert between.endpoint == between.endpoints.each[0]
+
+
+def test_a_call_that_fails_ends_the_stream_at_the_same_planner(
+    two: tuple[FakePlanner, FakePlanner], between: PlannerClient
+) -> None:
+    between.register_job(REGISTRATION)
+    stream = between.stream_schedules(STREAM)
+    two[0].wait_for_calls("StreamSchedules", 1)
+    two[0].fail_at("SubmitBatch", 1, grpc.StatusCode.UNAVAILABLE, "draining")
+    with pytest.raises(PlannerCallError):
+        between.submit_batch(submission())
+    with pytest.raises(PlannerCallError, match=r"CANCELLED: left for another planner: SubmitBatch .*: draining"):
+        list(stream)
+    assert between.endpoint == between.endpoints.each[1]  # and not on to the first again
+    between.submit_batch(submission())
+    assert next(iter(between.stream_schedules(STREAM))).iteration == 0
+
+
+def test_a_planner_that_hangs_can_be_left(two: tuple[FakePlanner, FakePlanner], between: PlannerClient) -> None:
+    two[0].hang()
+    stream = between.stream_schedules(STREAM)
+    two[0].wait_for_calls("StreamSchedules", 1)
+    between.leave(stream.endpoint, "it says nothing")
+    with pytest.raises(PlannerCallError, match=r"CANCELLED: left for another planner: it says nothing$"):
+        list(stream)
+    assert between.endpoint == between.endpoints.each[1]
+    between.leave(stream.endpoint, "again")
+    assert between.endpoint == between.endpoints.each[1]
+
+
+class Clock:
+    """Seconds that go forward when a test says so."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_the_preferred_planner_is_returned_to_once_it_answers(two: tuple[FakePlanner, FakePlanner]) -> None:
+    clock = Clock()
+    client = client_of(*two, clock=clock)
     client.register_job(REGISTRATION)
-    with client._lock:  # as if another thread were in the middle of a call
-        child = os.fork()
-        if child == 0:
-            client.close()
-            own = client._channel is not None and client._pid != os.getpid()
-            with client._guard():
-                own = own and client._channel is None
-            os._exit(0 if own else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    client.look_for_preferred(JOB)
+    client.leave(client.endpoint, "away")
+    stream = iter(client.stream_schedules(STREAM))
+    client.look_for_preferred(JOB)
+    assert two[0].calls["GetJob"] == 0  # too soon
+    clock.now_s += 60.0
+    client.look_for_preferred(JOB)
+    eventually(lambda: client.endpoint == client.endpoints.each[0])
+    assert two[0].calls["GetJob"] == 1
     client.submit_batch(submission())
-    assert planner.submitted == [0]
+    assert two[0].submitted == [0]
+    assert next(stream).iteration == 0  # at the other planner, where it goes on
+    client.close()
+
+
+def test_a_preferred_planner_that_knows_no_such_job_is_back_too(two: tuple[FakePlanner, FakePlanner]) -> None:
+    clock = Clock()
+    client = client_of(*two, clock=clock)
+    two[0].fail_at("GetJob", 1, grpc.StatusCode.UNAVAILABLE)
+    with pytest.raises(PlannerCallError, match="UNAVAILABLE"):
+        client.get_job(JOB)
+    with pytest.raises(PlannerCallError, match="NOT_FOUND"):
+        client.get_job(JOB)
+    assert client.endpoint == client.endpoints.each[1]
+    clock.now_s += 60.0
+    client.look_for_preferred(JOB)
+    eventually(lambda: client.endpoint == client.endpoints.each[0])
+    client.close()
+
+
+def test_a_preferred_planner_that_is_still_away_is_asked_later(two: tuple[FakePlanner, FakePlanner]) -> None:
+    clock = Clock()
+    client = client_of(*two, clock=clock)
+    for call in (1, 2):
+        two[0].fail_at("GetJob", call, grpc.StatusCode.UNAVAILABLE)
+    with pytest.raises(PlannerCallError):
+        client.get_job(JOB)
+    clock.now_s += 60.0
+    client.look_for_preferred(JOB)
+    two[0].wait_for_calls("GetJob", 2)
+    eventually(lambda: not client._connections._asking)
+    assert client.endpoint == client.endpoints.each[1]
+    client.look_for_preferred(JOB)
+    assert two[0].calls["GetJob"] == 2
+    clock.now_s += 60.0
+    client.look_for_preferred(JOB)
+    eventually(lambda: client.endpoint == client.endpoints.each[0])
+    client.close()
+
+
+@pytest.mark.parametrize("fault", ["away", "hanging"])
+def test_at_the_start_the_planner_that_answers_is_spoken_to(two: tuple[FakePlanner, FakePlanner], fault: str) -> None:
+    client = client_of(*two)
+    if fault == "away":
+        two[0].stop()
+    else:
+        two[0].hang()
+    assert client.wait_until_reachable(JOB, 20.0)
+    assert client.endpoint == client.endpoints.each[1]
+    client.register_job(REGISTRATION)
+    client.close()
+
+
+def test_at_the_start_the_preferred_one_goes_before_others(
+    two: tuple[FakePlanner, FakePlanner], between: PlannerClient
+) -> None:
+    two[0].fail_at("GetJob", 1, grpc.StatusCode.UNAVAILABLE)  # it is there: what it says is for the next call to hear
+    assert between.wait_until_reachable(JOB, 20.0)
+    assert between.endpoint == between.endpoints.each[0]
+
+
+def test_planners_that_all_hang_are_waited_for_no_longer_than_told(
+    two: tuple[FakePlanner, FakePlanner], between: PlannerClient
+) -> None:
+    for planner in two:
+        planner.hang()
+    assert not between.wait_until_reachable(JOB, 0.2)
+    assert not between.wait_until_reachable(JOB, 0.0)
+    assert between.endpoint == between.endpoints.each[0]
+
+
+def test_closing_closes_all_of_them(two: tuple[FakePlanner, FakePlanner], between: PlannerClient) -> None:
+    assert between.wait_until_reachable(JOB, 20.0)
+    between.register_job(REGISTRATION)
+    between.close()
+    between.close()
+    between.leave(between.endpoint, "too late")
+    between.look_for_preferred(JOB)
+    assert not between.wait_until_reachable(JOB, 20.0)
+    with pytest.raises(PlannerCallError, match="the client is closed"):
+        between.register_job(REGISTRATION)

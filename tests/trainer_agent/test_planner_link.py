@@ -17,7 +17,7 @@ from fake_planner import FakePlanner, eventually
 
 from trainer_agent.backoff import Backoff
 from trainer_agent.client import PlannerCallError, PlannerClient
-from trainer_agent.endpoint import Endpoint
+from trainer_agent.endpoint import Endpoints
 from trainer_agent.planner_link import PlannerLink
 from trainer_agent.plans import RankPlan
 from trainer_agent.startup import Start
@@ -58,7 +58,7 @@ def connect(planner: FakePlanner) -> Iterator[Callable[..., PlannerLink]]:
     links: list[PlannerLink] = []
 
     def connect(*, rank: int = 0, at: str | None = None, **start: bool | int) -> PlannerLink:
-        client = PlannerClient(Endpoint.parse(at or planner.listen()))
+        client = PlannerClient(Endpoints.parse(at or planner.listen()))
         links.append(PlannerLink(client, start_of(**start), replica=0, rank=rank, backoff=quick))
         return links[-1]
 
@@ -126,7 +126,7 @@ def test_a_job_that_is_registered_is_not_registered_again(
     planner: FakePlanner, connect: Callable[..., PlannerLink]
 ) -> None:
     address = planner.listen()
-    client = PlannerClient(Endpoint.parse(address))
+    client = PlannerClient(Endpoints.parse(address))
     client.register_job(start_of().registration)
     client.close()
     link = connect(at=address, registered=True)

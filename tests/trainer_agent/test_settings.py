@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from trainer_agent import settings
-from trainer_agent.endpoint import Endpoint
+from trainer_agent.endpoint import Endpoints
 from trainer_agent.settings import AgentSettings
 
 FULL = {
-    settings.PLANNER_ENDPOINT: "unix:///run/planner.sock",
+    settings.PLANNER_ENDPOINT: "unix:///run/planner.sock,10.0.0.7:50061",
     settings.JOB_ID: "vlm",
     settings.STEP_TIMEOUT_S: "12.5",
     settings.SCHEDULE_WAIT_MS: "0",
@@ -19,7 +19,7 @@ FULL = {
 
 def test_an_empty_environment_gives_the_defaults() -> None:
     assert AgentSettings.from_environment({}) == AgentSettings()
-    assert AgentSettings().endpoint is None
+    assert AgentSettings().endpoints is None
     assert AgentSettings().step_timeout_s == 300
     assert AgentSettings().schedule_wait_ms == 200
 
@@ -30,7 +30,7 @@ def test_empty_variables_are_unset_ones() -> None:
 
 def test_the_environment_wins_over_defaults() -> None:
     assert AgentSettings.from_environment(FULL) == AgentSettings(
-        endpoint=Endpoint.parse("unix:///run/planner.sock"),
+        endpoints=Endpoints.parse("unix:///run/planner.sock,10.0.0.7:50061"),
         job_id="vlm",
         step_timeout_s=12.5,
         schedule_wait_ms=0,
@@ -40,10 +40,10 @@ def test_the_environment_wins_over_defaults() -> None:
 
 def test_arguments_win_over_the_environment() -> None:
     found = AgentSettings.from_environment(
-        FULL, endpoint="127.0.0.1:9", job_id="mine", step_timeout_s=1, schedule_wait_ms=2, connect_wait_s=3
+        FULL, endpoints="127.0.0.1:9", job_id="mine", step_timeout_s=1, schedule_wait_ms=2, connect_wait_s=3
     )
     assert found == AgentSettings(
-        endpoint=Endpoint.parse("127.0.0.1:9"), job_id="mine", step_timeout_s=1, schedule_wait_ms=2, connect_wait_s=3
+        endpoints=Endpoints.parse("127.0.0.1:9"), job_id="mine", step_timeout_s=1, schedule_wait_ms=2, connect_wait_s=3
     )
 
 
@@ -63,6 +63,8 @@ def test_a_torchrun_run_with_an_id_names_the_job(run: str, job_id: str | None) -
     ("name", "value", "allowed"),
     [
         (settings.PLANNER_ENDPOINT, "http://planner", "host:port"),
+        (settings.PLANNER_ENDPOINT, "planner:1,planner", "host:port"),
+        (settings.PLANNER_ENDPOINT, "planner:1,planner:1", "each planner once"),
         (settings.STEP_TIMEOUT_S, "0", "above 0"),
         (settings.STEP_TIMEOUT_S, "inf", "above 0"),
         (settings.STEP_TIMEOUT_S, "nan", "above 0"),

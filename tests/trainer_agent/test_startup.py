@@ -10,10 +10,10 @@ import grpc
 import pytest
 from dip.partition import default_partition
 from dip.planner.v1 import planner_pb2 as pb
-from fake_planner import FakePlanner
+from fake_planner import FakePlanner, FakeStore
 
 from trainer_agent.client import PlannerCallError, PlannerClient
-from trainer_agent.endpoint import Endpoint
+from trainer_agent.endpoint import Endpoints
 from trainer_agent.settings import AgentSettings
 from trainer_agent.startup import FirstRegistration
 
@@ -35,9 +35,13 @@ def planner() -> Iterator[FakePlanner]:
 
 @pytest.fixture
 def client(planner: FakePlanner) -> Iterator[PlannerClient]:
-    client = PlannerClient(Endpoint.parse(planner.listen()))
+    client = PlannerClient(Endpoints.parse(planner.listen()))
     yield client
     client.close()
+
+
+def start_request() -> pb.RegisterJobRequest:
+    return pb.RegisterJobRequest(job_id="vlm", attempt=NOW_US, spec=SPEC)
 
 
 def decide(
@@ -89,7 +93,7 @@ def test_the_default_partition_is_made_for_the_representative_batch() -> None:
 
 
 def test_nobody_at_the_endpoint_is_waited_for_shortly_and_said(caplog: pytest.LogCaptureFixture) -> None:
-    nobody = PlannerClient(Endpoint.parse("127.0.0.1:1"))
+    nobody = PlannerClient(Endpoints.parse("127.0.0.1:1"))
     with caplog.at_level(logging.WARNING):
         start = decide(nobody, connect_wait_s=0.1)()
     nobody.close()
@@ -116,10 +120,62 @@ def test_a_registration_that_may_or_may_not_count_is_superseded(
 def test_a_planner_that_never_answers_is_given_up_before_the_other_processes_lose_patience(
     planner: FakePlanner, client: PlannerClient
 ) -> None:
-    assert client.wait_until_reachable(10.0)
-    with planner._state:  # every handler needs this lock
-        start = decide(client, step_timeout_s=1.0)()
+    planner.hang("RegisterJob")
+    start = decide(client, step_timeout_s=1.0)()
     assert start.registration.attempt == NOW_US + 1
+
+
+def test_the_next_planner_of_the_store_is_told_the_same_attempt(caplog: pytest.LogCaptureFixture) -> None:
+    store = FakeStore()
+    planners = [FakePlanner(partition=CHOSEN, store=store) for _ in range(2)]
+    several = PlannerClient(Endpoints.parse(",".join(one.listen() for one in planners)))
+    planners[0].fail_at("RegisterJob", 1, grpc.StatusCode.UNAVAILABLE, "the planner is stopping")
+    start = decide(several, job_id="vlm")()
+    assert start.registered
+    assert start.registration == pb.RegisterJobRequest(job_id="vlm", attempt=NOW_US, spec=SPEC, partition=CHOSEN)
+    assert [one.requests["RegisterJob"][0] for one in planners] == [start_request(), start_request()]
+    assert caplog.text.count(f"the planner is stopping; planner {several.endpoint} is asked next") == 1
+    several.close()
+    for one in planners:
+        one.stop()
+
+
+def test_planners_that_all_fail_are_asked_once_each(caplog: pytest.LogCaptureFixture) -> None:
+    planners = [FakePlanner() for _ in range(3)]
+    several = PlannerClient(Endpoints.parse(",".join(one.listen() for one in planners)))
+    for one in planners:
+        one.fail_at("RegisterJob", 1, grpc.StatusCode.INTERNAL)
+    start = decide(several)()
+    assert (start.registered, start.registration.attempt) == (False, NOW_US + 1)
+    assert [one.calls["RegisterJob"] for one in planners] == [1, 1, 1]
+    assert caplog.text.count("is asked next") == 2
+    assert caplog.text.count("training goes on with the fixed fallback schedule") == 1
+    several.close()
+    for one in planners:
+        one.stop()
+
+
+def test_a_store_that_is_full_is_no_reason_to_ask_another_planner() -> None:
+    planners = [FakePlanner() for _ in range(2)]
+    several = PlannerClient(Endpoints.parse(",".join(one.listen() for one in planners)))
+    planners[0].fail_at("RegisterJob", 1, grpc.StatusCode.RESOURCE_EXHAUSTED)
+    assert not decide(several)().registered
+    assert planners[1].calls["RegisterJob"] == 0
+    several.close()
+    for one in planners:
+        one.stop()
+
+
+def test_time_that_one_planner_took_is_not_given_to_the_next() -> None:
+    planners = [FakePlanner() for _ in range(2)]
+    several = PlannerClient(Endpoints.parse(",".join(one.listen() for one in planners)))
+    planners[0].hang("RegisterJob")
+    start = decide(several, step_timeout_s=1.0)()
+    assert (start.registered, start.registration.attempt) == (False, NOW_US + 1)
+    assert planners[1].calls["RegisterJob"] == 0
+    several.close()
+    for one in planners:
+        one.stop()
 
 
 def test_a_clock_that_went_back_does_not_keep_a_job_from_starting(planner: FakePlanner, client: PlannerClient) -> None:

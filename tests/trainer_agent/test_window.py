@@ -211,6 +211,35 @@ def test_one_answer_in_time_restores_the_patience() -> None:
     assert isinstance(found[0], RankPlan)
 
 
+def test_another_planner_is_waited_for_as_the_first_was() -> None:
+    window = make_window()
+    for iteration in range(PATIENCE + 1):
+        window.expect(iteration, BATCH)
+    for iteration in range(PATIENCE):
+        window.take(iteration, wait_s=0.0)
+    window.be_patient()
+    found: list[RankPlan | Unplanned] = []
+    thread = threading.Thread(target=lambda: found.append(window.take(PATIENCE, wait_s=60.0)))
+    thread.start()
+    thread.join(0.05)
+    assert thread.is_alive()
+    window.put(answer(PATIENCE))
+    thread.join(10.0)
+    assert isinstance(found[0], RankPlan)
+
+
+def test_it_is_told_apart_whether_the_planner_said_anything() -> None:
+    window = make_window()
+    for iteration in range(4):
+        window.expect(iteration, BATCH)
+    window.put(pb.StreamSchedulesResponse(iteration=0, unplanned_reason="search failed"))
+    window.refuse(1, "not planned: cannot fit")
+    found = [window.take(iteration, wait_s=0.0) for iteration in range(3)]
+    window.planner_away("away")
+    found.append(window.take(3, wait_s=0.0))
+    assert [isinstance(one, Unplanned) and one.unanswered for one in found] == [False, False, True, True]
+
+
 def test_a_reason_from_the_outbox_spares_the_wait() -> None:
     window = make_window()
     window.expect(0, BATCH)
