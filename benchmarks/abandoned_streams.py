@@ -1,0 +1,89 @@
+"""What streams cost that clients leave, and whether idle ones live: ``python -m benchmarks.abandoned_streams``.
+
+Against a planner with a job that has nothing to stream:
+
+- ``--streams 1500`` are opened and cancelled, in waves;
+- as many belong to processes that are killed, a wave each;
+- one wave falls silent, as on a node that lost its network: found out by pings, within 80 s;
+- one stream, with the options of an agent's channel, is idle for ``--idle-s 600``; then its schedule must come.
+
+Prints JSON: the planner's memory after each 300 streams, and how many seconds it went on to count streams that were
+left. It lets no more be open than two waves, so that leaked ones would refuse the next. Exit code 1 where a stream was
+refused, still counted at the end, or ended while it was idle.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.planner_process import PlannerProcess
+from benchmarks.stream_site import StreamSite
+from planner_service import settings as names
+from trainer_agent.connections import channel_options
+from trainer_agent.endpoint import Endpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, and print the result; 1 if a stream leaked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--streams", type=int, default=1_500, help="opened in each way")
+    parser.add_argument("--wave", type=int, default=50, help="open at a time")
+    parser.add_argument("--every", type=int, default=300, help="streams between two readings of memory")
+    parser.add_argument("--silent", type=int, default=50, help="that fall silent; 0: do without")
+    parser.add_argument("--idle-s", type=float, default=0.0, help="how long one stream is idle; 0: do without")
+    parser.add_argument("--ping-ms", type=int, default=0, help="how often the idle one pings; 0: as agents do")
+    parser.add_argument("--store", default="memory://", help="DIP_STORE of the planner")
+    options = parser.parse_args(arguments)
+    with PlannerProcess({names.MAX_STREAMS: str(2 * options.wave), names.STORE: options.store}) as planner:
+        measured = asyncio.run(measure(planner, options))
+        errors = planner.troubles()
+    sys.stdout.write(json.dumps({"settings": vars(options)} | measured | {"errors": errors}, indent=2) + "\n")
+    return 1 if measured["refused"] or measured["still_counted"] or errors else 0
+
+
+async def measure(planner: PlannerProcess, options: argparse.Namespace) -> dict[str, Any]:
+    """Leave streams in every way, and see what the planner makes of it."""
+    site = StreamSite(planner.address, most=2 * options.wave)
+    await site.register()
+    await site.cancel_wave(options.wave)  # what the first wave sets up stays
+    measured: dict[str, Any] = {}
+    for way, wave in (("cancelled", site.cancel_wave), ("killed", site.kill_wave)):
+        memory = await _in_waves(planner, options, wave)
+        measured[way] = {"resident_mib": memory, "counted_for_s": round(await site.until_none_counted(), 2)}
+    if options.silent:
+        measured["silent"] = {"counted_for_s": round(await site.lose_wave(options.silent), 1)}
+    if options.idle_s:
+        measured["idle"] = await site.idle(options.idle_s, _agents_options(planner.address, options.ping_ms))
+    return measured | {"refused": site.refused, "still_counted": await site.counted()}
+
+
+async def _in_waves(
+    planner: PlannerProcess, options: argparse.Namespace, wave: Callable[[int], Awaitable[None]]
+) -> dict[int, int]:
+    """Open and leave all streams; return the planner's memory by how many were left by then."""
+    memory, left = {0: planner.resident_mib()}, 0
+    while left < options.streams:
+        count = min(options.wave, options.streams - left, options.every - left % options.every)
+        await wave(count)
+        left += count
+        if left % options.every == 0 or left == options.streams:
+            memory[left] = planner.resident_mib()
+    return memory
+
+
+def _agents_options(address: str, ping_ms: int) -> list[tuple[str, int]]:
+    options = channel_options(Endpoint.parse(address))
+    if not ping_ms:
+        return options
+    return [(name, ping_ms if name == "grpc.keepalive_time_ms" else value) for name, value in options]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

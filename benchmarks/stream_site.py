@@ -1,0 +1,183 @@
+"""A job with nothing to stream and the clients of its streams, which leave in every way that there is."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import multiprocessing
+import time
+from typing import TYPE_CHECKING, Final
+
+import grpc
+import grpc.aio
+from dip.digests import batch_digest
+from dip.planner.v1 import planner_pb2 as pb
+from dip.planner.v1 import planner_pb2_grpc as pb_grpc
+
+from benchmarks.fuzz_requests import batch, register_job
+from benchmarks.planner_process import CHANNEL_OPTIONS
+from benchmarks.silent_proxy import SilentProxy
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+    from multiprocessing.connection import Connection
+
+    Stream = grpc.aio.UnaryStreamCall[pb.StreamSchedulesRequest, pb.StreamSchedulesResponse]
+
+PATIENCE_S: Final = 150.0
+"""Longest wait for anything; a client without a word is found out within 80 s."""
+
+_JOB_ID: Final = "job"
+_NUMBER: Final = 1
+_POLL_S: Final = 0.1
+_PING_BYTES: Final = 17
+
+
+class StreamSite:
+    """Streams of one job, all of its rank 0.
+
+    Parameters
+    ----------
+    address
+        The planner's.
+    most
+        How many streams it lets be open.
+
+    Attributes
+    ----------
+    refused
+        Streams that could not be opened.
+    """
+
+    def __init__(self, address: str, *, most: int) -> None:
+        self._address = address
+        self._most = most
+        self._iteration = 0
+        self.refused = 0
+
+    async def register(self) -> None:
+        """Register the job."""
+        async with channel(self._address) as stub:
+            await stub.RegisterJob(register_job(_JOB_ID, _NUMBER, attempt=1), timeout=PATIENCE_S)
+
+    async def cancel_wave(self, count: int) -> None:
+        """Open streams on one connection, and cancel them all."""
+        async with channel(self._address) as stub:
+            opened = await open_streams(stub, count)
+            self.refused += count - len(opened)
+            for stream in opened:
+                stream.cancel()
+
+    async def kill_wave(self, count: int) -> None:
+        """Have another process open streams, and kill it."""
+        ours, theirs = multiprocessing.Pipe()
+        holder = multiprocessing.get_context("spawn").Process(
+            target=_hold_streams, args=(self._address, count, theirs), daemon=True
+        )
+        await asyncio.to_thread(holder.start)
+        theirs.close()
+        self.refused += count - await asyncio.to_thread(ours.recv)
+        holder.kill()
+        await asyncio.to_thread(holder.join, PATIENCE_S)
+        ours.close()
+
+    async def lose_wave(self, count: int) -> float:
+        """Open streams from a place that falls silent; return the seconds until the planner counts none of them."""
+        async with SilentProxy(self._address) as proxy, channel(proxy.address) as stub:
+            opened = await open_streams(stub, count)
+            self.refused += count - len(opened)
+            proxy.fall_silent()
+            return await self.until_none_counted()
+
+    async def until_none_counted(self) -> float:
+        """Wait until the planner counts no stream; return how many seconds it took, infinite where it took too long."""
+        began_s = time.monotonic()
+        while await self.counted():
+            if time.monotonic() - began_s > PATIENCE_S:
+                return float("inf")
+            await asyncio.sleep(_POLL_S)
+        return time.monotonic() - began_s
+
+    async def counted(self) -> int:
+        """Return how many streams the planner counts: those of all that it lets be open which cannot be opened."""
+        async with channel(self._address) as stub:
+            opened = await open_streams(stub, self._most)
+            for stream in opened:
+                stream.cancel()
+            return self._most - len(opened)
+
+    async def idle(self, seconds: float, options: Sequence[tuple[str, int]]) -> dict[str, float]:
+        """Leave a stream idle, then have a batch planned.
+
+        Parameters
+        ----------
+        seconds
+            How long.
+        options
+            Of the channel.
+
+        Returns
+        -------
+        dict
+            Pings that the client sent meanwhile, at most, and milliseconds from submitting the batch to its schedule.
+
+        Raises
+        ------
+        grpc.aio.AioRpcError
+            The stream ended.
+        """
+        async with SilentProxy(self._address) as proxy, channel(proxy.address, options) as stub:
+            (stream,) = await open_streams(stub, 1, first_iteration=self._iteration)
+            reading, sent_before = asyncio.ensure_future(stream.read()), proxy.bytes_from_clients
+            await asyncio.wait({reading}, timeout=seconds)
+            pings = (proxy.bytes_from_clients - sent_before) // _PING_BYTES
+            if reading.done():
+                raise RuntimeError(f"the idle stream gave {await reading}")
+            began_s = time.monotonic()
+            async with channel(self._address) as other:
+                made = batch(_NUMBER, self._iteration)
+                submitted = pb.SubmitBatchRequest(job_id=_JOB_ID, attempt=1, iteration=self._iteration, batch=made)
+                await other.SubmitBatch(submitted, timeout=PATIENCE_S)
+            response = await asyncio.wait_for(reading, PATIENCE_S)
+            milliseconds = (time.monotonic() - began_s) * 1000
+            stream.cancel()
+        if not isinstance(response, pb.StreamSchedulesResponse) or response.schedule.batch_digest != batch_digest(made):
+            raise RuntimeError(f"the idle stream gave no schedule of the batch but {response}")
+        self._iteration += 1
+        return {"seconds": seconds, "pings": pings, "submit_to_schedule_ms": round(milliseconds, 1)}
+
+
+@contextlib.asynccontextmanager
+async def channel(
+    address: str, options: Sequence[tuple[str, int]] = CHANNEL_OPTIONS
+) -> AsyncIterator[pb_grpc.PlannerServiceAsyncStub]:
+    """Connect to a planner."""
+    async with grpc.aio.insecure_channel(address, options=options) as connected:
+        yield pb_grpc.PlannerServiceStub(connected)
+
+
+async def open_streams(stub: pb_grpc.PlannerServiceAsyncStub, count: int, *, first_iteration: int = 0) -> list[Stream]:
+    """Open streams one after another until the planner refuses one; return those that are open."""
+    request = pb.StreamSchedulesRequest(job_id=_JOB_ID, attempt=1, first_iteration=first_iteration)
+    opened: list[Stream] = []
+    for _ in range(count):
+        stream = stub.StreamSchedules(request)
+        await stream.initial_metadata()  # sent as soon as the stream stands, or with the refusal
+        if stream.done():
+            if (code := await stream.code()) != grpc.StatusCode.RESOURCE_EXHAUSTED:
+                raise RuntimeError(f"a stream ends with {code.name}: {await stream.details()}")
+            break
+        opened.append(stream)
+    return opened
+
+
+def _hold_streams(address: str, count: int, says: Connection) -> None:
+    """Open streams, say how many there are, and keep them until this process is killed."""
+    asyncio.run(_hold(address, count, says))
+
+
+async def _hold(address: str, count: int, says: Connection) -> None:
+    async with channel(address) as stub:
+        opened = await open_streams(stub, count)
+        says.send(len(opened))
+        await asyncio.wait_for(asyncio.Event().wait(), PATIENCE_S)
