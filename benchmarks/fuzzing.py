@@ -34,12 +34,13 @@ if TYPE_CHECKING:
     from benchmarks.fuzz_calls import Ending
     from benchmarks.fuzz_inputs import Input
 
+KEPT_ITERATIONS: Final = 4
 _MOST_JOBS: Final = 128
 PLANNER: Final = {
     names.MAX_BUDGET_MS: "5",
     names.MAX_JOBS: str(_MOST_JOBS),
     names.MAX_STREAMS: "256",
-    names.KEPT_ITERATIONS: "4",
+    names.KEPT_ITERATIONS: str(KEPT_ITERATIONS),
 }
 """Searches are short, for it is the service around them that is fuzzed; few plans are kept, so that some are gone."""
 
