@@ -64,6 +64,11 @@ class PlannerServer:
         self._health = health.aio.HealthServicer()
         self._compilation: asyncio.Task[None] | None = None
 
+    @property
+    def idle_workers(self) -> int:
+        """Solver processes that are ready and have nothing to do."""
+        return self._pool.idle
+
     async def start(self) -> None:
         """Listen, answer, and say so in one line; workers get ready meanwhile.
 
