@@ -1,0 +1,111 @@
+"""A planner process as `dip serve` runs it, its settings from the environment, that notes when plans are stored.
+
+``python -m benchmarks.load_server`` prints its address, serves until SIGTERM, and prints how late its event loop was
+since the last SIGUSR1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from benchmarks.load_store import NotedStore
+from benchmarks.load_times import Times
+from benchmarks.load_work import Work
+from planner_service.server.lifecycle import PlannerServer
+from planner_service.settings import load_settings
+from planner_service.store import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from planner_service.store import PlanStore
+
+LAG_PERIOD_S = 0.02
+_LAGS_KEPT = 100_000
+_POLL_S = 0.05
+
+
+class LoopLag:
+    """How much later than asked the event loop wakes a task."""
+
+    def __init__(self) -> None:
+        self._lags_us = np.zeros(_LAGS_KEPT, dtype=np.int64)
+        self._count = 0
+
+    async def watch(self) -> None:
+        """Measure until cancelled; the latest measurements are kept."""
+        clock = asyncio.get_running_loop().time
+        while True:
+            due_s = clock() + LAG_PERIOD_S
+            await asyncio.sleep(LAG_PERIOD_S)
+            self._lags_us[self._count % _LAGS_KEPT] = (clock() - due_s) * 1e6
+            self._count += 1
+
+    def forget(self) -> None:
+        """Begin anew."""
+        self._count = 0
+
+    def summary_us(self) -> dict[str, int]:
+        """Percentiles in microseconds."""
+        lags = self._lags_us[: max(1, min(self._count, _LAGS_KEPT))]
+        return {name: int(np.percentile(lags, share)) for name, share in (("p50", 50), ("p99", 99), ("max", 100))}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve until SIGTERM."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--work", type=Work.from_json, required=True)
+    parser.add_argument("--times", type=Path, required=True)
+    parser.add_argument("--iterations", type=int, required=True)
+    parser.add_argument("--engine", required=True)
+    parser.add_argument("--gate", action="store_true", help="store the plans of an iteration together")
+    options = parser.parse_args(arguments)
+    logging.basicConfig(level="WARNING")
+    work = options.work
+    times = Times(options.times, iterations=options.iterations, replicas=work.replicas, ranks=work.ranks)
+    asyncio.run(_serve(options.engine, times, gate=options.gate))
+    return 0
+
+
+async def _serve(engine: str, times: Times, *, gate: bool) -> None:
+    stop = asyncio.Event()
+    lag = LoopLag()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, lag.forget)
+    settings = load_settings()
+    kept = open_store(
+        settings.store,
+        kept_iterations=settings.kept_iterations,
+        kept_bytes=settings.kept_bytes,
+        kept_closed_jobs=settings.kept_closed_jobs,
+        idle_job_s=settings.idle_job_s,
+    )
+    store = NotedStore(kept, times, gate=gate)
+    server = PlannerServer(settings, engine=engine, store=cast("PlanStore", store))
+    await server.start()
+    while server.idle_workers < settings.search_workers:
+        await asyncio.sleep(_POLL_S)
+    _say(server.address)
+    watching = asyncio.create_task(lag.watch())
+    await stop.wait()
+    watching.cancel()
+    await server.drain()
+    _say(json.dumps(lag.summary_us()))
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
