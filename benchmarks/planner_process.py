@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -37,15 +39,18 @@ class PlannerProcess:
     ----------
     settings
         Settings by their names in the environment; free ports and one worker where they do not say otherwise.
+    module
+        What is run as the ``dip`` command.
 
     Attributes
     ----------
     address, health_address
-        Where it listens, once started.
+        Where it listens, once started; there again if it is started anew.
     """
 
-    def __init__(self, settings: dict[str, str] | None = None) -> None:
+    def __init__(self, settings: dict[str, str] | None = None, *, module: str = "planner_service.cli") -> None:
         self._settings = _FREE | (settings or {})
+        self._module = module
         self._directory = tempfile.TemporaryDirectory(prefix="dip-planner-")
         self._log = Path(self._directory.name) / "planner.log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -62,26 +67,28 @@ class PlannerProcess:
         return self._started().poll() is None
 
     def start(self) -> Self:
-        """Start it and wait until it serves.
+        """Start it, for the first time or after a kill, and wait until it serves.
 
         Raises
         ------
         RuntimeError
             It ended, or said nothing in time; with its log.
         """
-        command = [sys.executable, "-m", "planner_service.cli", "serve"]
-        with self._log.open("wb") as log:
+        command = [sys.executable, "-m", self._module, "serve"]
+        with self._log.open("ab") as log:
+            before = len(self.log())
             self._process = subprocess.Popen(command, env=os.environ | self._settings, stdout=log, stderr=log)
         deadline = time.monotonic() + _PATIENCE_S
-        while not (serving := _SERVING.search(self.log())):
+        while not (serving := _SERVING.search(self.log(), before)):
             if not self.alive or time.monotonic() > deadline:
                 raise RuntimeError(f"the planner does not start:\n{self.log()}")
             time.sleep(_POLL_S)
         self.address, self.health_address = serving[1], serving[2]
+        self._settings |= {names.LISTEN: self.address, names.HEALTH_LISTEN: self.health_address}  # if it starts again
         return self
 
     def log(self) -> str:
-        """Return what it has written so far."""
+        """Return what it has written so far, in all its starts."""
         return self._log.read_text(encoding="utf-8", errors="replace")
 
     def troubles(self) -> list[str]:
@@ -105,11 +112,23 @@ class PlannerProcess:
         (line,) = [line for line in status.splitlines() if line.startswith("VmRSS:")]
         return int(line.split()[1]) // 1024
 
+    def solver_pids(self) -> list[int]:
+        """Its solver processes, be they ready or just starting."""
+        return _children(self.pid, "planner_service.pool.worker")
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal: SIGSTOP and SIGCONT make it hang and go on."""
+        self._started().send_signal(number)
+
+    def kill(self) -> None:
+        """End it as a crash does, and wait until it is gone; its solvers end with it."""
+        self.send(signal.SIGKILL)
+        self._started().wait(_PATIENCE_S)
+
     def close(self) -> None:
-        """Kill it, whatever state it is in; its solvers end with it."""
+        """Kill it, whatever state it is in, and delete its log."""
         if self._process is not None:
-            self._process.kill()
-            self._process.wait(_PATIENCE_S)
+            self.kill()
         self._directory.cleanup()
 
     def __enter__(self) -> Self:
@@ -124,3 +143,16 @@ class PlannerProcess:
         if self._process is None:
             raise RuntimeError("the planner is not started")
         return self._process
+
+
+def _children(pid: int, module: str) -> list[int]:
+    """Processes that a process has started to run a module; zombies are left out."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):  # it has just ended
+                state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+                runs = (entry / "cmdline").read_bytes().split(b"\0")
+                if int(parent) == pid and state != "Z" and module.encode() in runs:
+                    found.append(int(entry.name))
+    return found

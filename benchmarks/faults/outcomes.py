@@ -1,0 +1,65 @@
+"""Whether every batch that was accepted has an outcome in the store: a plan, or the reason why there is none."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from planner_service.store import BatchKey, ReplicaKey, StoreError, open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from benchmarks.faults.messages import Accepted
+    from planner_service.store import PlanStore
+
+_POLL_S = 0.2
+
+
+def lost(url: str, job_id: str, accepted: Iterable[Accepted], *, patience_s: float) -> list[str]:
+    """Wait until all batches have outcomes; return what is said of those that have none after all.
+
+    Parameters
+    ----------
+    url
+        Of the store.
+    accepted
+        Batches of the job's current attempt.
+    patience_s
+        How long planners may still take.
+    """
+    keys = {
+        BatchKey(replica=ReplicaKey(job_id=job_id, attempt=one.attempt, replica=one.replica), iteration=one.iteration)
+        for one in accepted
+    }
+    return asyncio.run(_lost(url, keys, patience_s))
+
+
+async def _lost(url: str, keys: set[BatchKey], patience_s: float) -> list[str]:
+    store = open_store(url, kept_iterations=1, kept_bytes=2**20, kept_closed_jobs=1, idle_job_s=3600)
+    await store.start(on_lost=lambda: None)
+    deadline = time.monotonic() + patience_s
+    try:
+        missing = {key: await _missing(store, key) for key in keys}
+        while any(missing.values()) and time.monotonic() < deadline:
+            await asyncio.sleep(_POLL_S)
+            missing = {key: await _missing(store, key) for key, reason in missing.items() if reason}
+    finally:
+        await store.close()
+    return [f"{_named(key)} was accepted: {reason}" for key, reason in missing.items() if reason]
+
+
+def _named(key: BatchKey) -> str:
+    return f"attempt {key.replica.attempt}, replica {key.replica.replica}, iteration {key.iteration}"
+
+
+async def _missing(store: PlanStore, key: BatchKey) -> str:
+    """Return what is wrong with a batch; empty where it has an outcome."""
+    try:
+        entry = await store.entry(key)
+    except StoreError as error:
+        return str(error)
+    if entry is None:
+        return "the store does not know it"
+    return "" if entry.outcome else "it has no outcome"
