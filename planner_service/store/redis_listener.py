@@ -68,9 +68,9 @@ class RedisListener:
 
     async def close(self) -> None:
         """Stop listening."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        while self._task is not None and not self._task.done():
+            self._task.cancel()  # again, as `asyncio.wait_for` of Python 3.11, which redis uses, may swallow it
+            await asyncio.wait([self._task], timeout=_FIRST_DELAY_S)
 
     async def _listen(self, connection: Any) -> None:
         delay_s = _FIRST_DELAY_S

@@ -1,0 +1,43 @@
+"""Stores in real Redis servers, for tests."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from planner_service.store.redis_store import RedisStore
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+
+    from benchmarks.redis_server import RedisServer
+
+
+def nothing() -> None:
+    """Be told that the store was lost, and not mind."""
+
+
+@contextlib.asynccontextmanager
+async def redis_store(
+    server: RedisServer, *, on_lost: Callable[[], None] = nothing, **options: Any
+) -> AsyncIterator[RedisStore]:
+    """Open a store in a server until the block ends."""
+    store = RedisStore(server.url, **options)
+    await store.start(on_lost)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+@contextlib.contextmanager
+def keys_of(server: RedisServer) -> Iterator[dict[str, int]]:
+    """Yield the names of all keys in a server, each with the milliseconds that it has to live (-1: for ever)."""
+    with server.client() as client:
+        yield {key.decode(): client.pttl(key) for key in client.scan_iter(count=1000)}
+
+
+def empty(server: RedisServer) -> None:
+    """Delete all that a server holds; its scripts stay."""
+    with server.client() as client:
+        client.flushall()
