@@ -34,6 +34,7 @@ DRAIN_MS: Final = "DIP_DRAIN_MS"
 LOG_LEVEL: Final = "DIP_LOG_LEVEL"
 
 _REDIS = re.compile(r"rediss?://[^/?#\s]+(/[0-9]*)?(\?[^#\s]*)?")
+_PASSWORD = re.compile(r"//\S*@")
 _ADDRESS = re.compile(r"unix://(?P<path>/.+)|(?P<host>\[[0-9a-fA-F:]+\]|[^:/\[\]]+):(?P<port>[0-9]{1,5})")
 
 
@@ -143,4 +144,5 @@ def load_settings(**arguments: Any) -> Settings:
 def _line(problem: Any) -> str:
     name = PREFIX + str(problem["loc"][0]).removeprefix(PREFIX.lower()).upper()
     said = problem["msg"].removeprefix("Value error, ")
-    return f"{name}: holds {problem['input']!r}; {said[0].lower()}{said[1:]}"
+    held = _PASSWORD.sub("//***@", repr(problem["input"]))
+    return f"{name}: holds {held}; {said[0].lower()}{said[1:]}"

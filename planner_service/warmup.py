@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from dip.planner.v1 import planner_pb2 as pb
 
-from planner_service.compiling import CACHE
+from planner_service.kernel_cache import CACHE, are_compiled
 from planner_service.planning import make_plan
 
 if TYPE_CHECKING:
@@ -21,11 +21,6 @@ if TYPE_CHECKING:
 
 MAX_EVALUATIONS = 200
 """Schedules that each request tries: enough for every engine to get its turn."""
-
-
-def are_compiled(cache: Path = CACHE) -> bool:
-    """Whether all kernels are in the cache, as they are in the source."""
-    return (cache / "complete").exists()
 
 
 @contextlib.contextmanager

@@ -78,9 +78,10 @@ def _search(request: pb.PlanRequest, arguments: argparse.Namespace) -> pb.Plan:
         _int64("--partition-budget-ms", budget_ms, least=1)
     if workers is not None and not 1 <= workers <= MOST_WORKERS:
         raise CommandError(f"--workers is {workers}, must be from 1 to {MOST_WORKERS}")
+    from planner_service.kernel_cache import are_compiled
     from planner_service.planning import DEFAULT_BUDGET_MS, PARTITION_BUDGET_MS, make_plan
     from planner_service.pool.cores import default_workers, usable_cores
-    from planner_service.warmup import are_compiled, compile_kernels, load_kernels
+    from planner_service.warmup import compile_kernels, load_kernels
 
     # in time of its own, not of the search
     if are_compiled():

@@ -13,8 +13,9 @@ from dip.partition import default_partition
 from dip.validation import validate_plan_request
 
 from planner_service import planning
+from planner_service.kernel_cache import are_compiled
 from planner_service.reuse import Reuse
-from planner_service.warmup import are_compiled, compile_kernels, load_kernels
+from planner_service.warmup import compile_kernels, load_kernels
 
 if TYPE_CHECKING:
     from collections.abc import Callable

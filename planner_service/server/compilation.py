@@ -9,6 +9,8 @@ import os
 import sys
 import time
 
+from planner_service.kernel_cache import are_compiled
+
 _log = logging.getLogger(__name__)
 
 
@@ -17,8 +19,6 @@ async def compile_beside() -> None:
 
     Cancelling it ends the process; what it has compiled by then is kept.
     """
-    from planner_service.warmup import are_compiled
-
     if await asyncio.to_thread(are_compiled):
         return
     _log.warning(

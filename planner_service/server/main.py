@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from planner_service.pool.pool import DEFAULT_ENGINE
 from planner_service.server.lifecycle import PlannerServer
@@ -15,6 +16,9 @@ from planner_service.store import StoreError
 
 if TYPE_CHECKING:
     from planner_service.settings import Settings
+
+_COLLECTION_THRESHOLDS: Final = (10_000, 50, 100)
+"""Objects, young collections and middle ones before a collection; Python's defaults are 700, 10 and 10."""
 
 _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -48,6 +52,14 @@ async def _serve(server: PlannerServer) -> int:
     except (ListenError, StoreError) as error:
         print(f"dip serve: {error}", file=sys.stderr)
         return 1
+    _settle_garbage_collection()
     await stop.wait()
     await server.drain()
     return 0
+
+
+def _settle_garbage_collection() -> None:
+    """Let collections pass over what stays for good, and come seldom: a full one stops every stream for its time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_COLLECTION_THRESHOLDS)

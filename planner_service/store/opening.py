@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit, urlunsplit
 
 from planner_service.store.memory import MemoryStore
 
@@ -40,6 +39,7 @@ def open_store(url: str, *, kept_iterations: int, kept_bytes: int, kept_closed_j
 
 
 def without_password(url: str) -> str:
-    """Return a URL as it may be shown: what stands before the host is left out."""
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query=""))
+    """Return a URL as it may be shown: without who connects and how."""
+    scheme, _, rest = url.partition("://")
+    place, _, _ = rest.partition("?")
+    return f"{scheme}://{place.rpartition('@')[2]}"

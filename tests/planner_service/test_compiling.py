@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numba import njit
 
-from planner_service.compiling import CACHE, PACKAGE, WITHOUT_COUNTS, bare_kernel, cache_folder, inlined, kernel
+from planner_service.compiling import WITHOUT_COUNTS, bare_kernel, inlined, kernel
+from planner_service.kernel_cache import PACKAGE
 from planner_service.search import decoders
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
-
     from planner_service.domain.graph import Ints
 
 
@@ -56,25 +53,6 @@ def test_a_bare_kernel_counts_no_references() -> None:
     assert "NRT_decref" in plain
     assert "NRT_" not in bare
     assert decoders._fill.targetoptions == _total.targetoptions
-
-
-def test_the_cache_folder_follows_the_source_of_every_kernel(tmp_path: Path) -> None:
-    package = tmp_path / "package"
-    (package / "search").mkdir(parents=True)
-    kernels, plain = package / "search" / "decoders.py", package / "cli.py"
-    kernels.write_text("@kernel\n")
-    plain.write_text("print()\n")
-    first = cache_folder(package)
-    plain.write_text("print(1)\n")
-    assert cache_folder(package) == first
-    kernels.write_text("@inlined\n")
-    assert cache_folder(package) != first
-    assert cache_folder(package).parent == package / "__pycache__"
-
-
-def test_the_cache_can_be_put_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    assert cache_folder() == tmp_path / CACHE.name
 
 
 def test_every_kernel_is_compiled_here() -> None:

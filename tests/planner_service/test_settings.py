@@ -53,10 +53,20 @@ def test_addresses_that_are_not(address: str) -> None:
 
 def test_every_bad_setting_gets_its_own_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(settings.SEARCH_WORKERS, "many")
-    monkeypatch.setenv(settings.STORE, "redis://somewhere")
+    monkeypatch.setenv(settings.STORE, "rediss://:secret@somewhere/zero")
     monkeypatch.setenv(settings.KEPT_ITERATIONS, "0")
     with pytest.raises(SettingsError) as caught:
         load_settings()
     lines = str(caught.value).splitlines()
     assert sorted(line.split(":")[0] for line in lines) == ["DIP_KEPT_ITERATIONS", "DIP_SEARCH_WORKERS", "DIP_STORE"]
-    assert "DIP_STORE: holds 'redis://somewhere'; allowed is memory://" in lines
+    (store,) = [line for line in lines if line.startswith("DIP_STORE")]
+    assert store.startswith(
+        "DIP_STORE: holds 'rediss://***@somewhere/zero'; allowed are memory:// and redis://host:port/"
+    )
+
+
+@pytest.mark.parametrize(
+    "store", ["memory://", "redis://localhost:6379/0", "redis://somewhere", "rediss://user:secret@10.0.0.1:6380/3"]
+)
+def test_stores_that_are_allowed(store: str) -> None:
+    assert load_settings(store=store).store == store

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 from serving import run
 
+from benchmarks.redis_server import RedisServer, server_programs
 from planner_service.store import MemoryStore, PlanStore
+from planner_service.store.redis_store import RedisStore
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
 KEPT = {"kept_iterations": 3, "kept_bytes": 1_000, "kept_closed_jobs": 2}
 
@@ -21,11 +23,24 @@ class InStore(Protocol):
     def __call__(self, scenario: Callable[[PlanStore], Awaitable[None]]) -> None: ...
 
 
-@pytest.fixture(params=["memory"])
-def in_store(request: pytest.FixtureRequest) -> InStore:
+@pytest.fixture(scope="session", params=["memory", *server_programs()])
+def server(request: pytest.FixtureRequest) -> Iterator[RedisServer | None]:
+    """Run each server that this machine has for all tests together; None: the store needs none."""
+    if request.param == "memory":
+        yield None
+        return
+    with RedisServer(program=server_programs()[request.param]) as running:
+        yield running
+
+
+@pytest.fixture
+def in_store(server: RedisServer | None) -> InStore:
     """Return what runs a scenario, in an empty store of each kind."""
-    assert request.param == "memory"
-    return lambda scenario: _run(MemoryStore(**KEPT), scenario)
+    if server is None:
+        return lambda scenario: _run(MemoryStore(**KEPT), scenario)
+    with server.client() as client:
+        client.flushall()
+    return lambda scenario: _run(RedisStore(server.url, **KEPT), scenario)
 
 
 def _run(store: PlanStore, scenario: Callable[[PlanStore], Awaitable[None]]) -> None:

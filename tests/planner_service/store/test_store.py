@@ -290,8 +290,6 @@ def test_change_between_two_waits_is_not_lost(in_store: InStore) -> None:
             await waiting
             await plan(store, 2)
             await watch.changed()
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(watch.changed(), 0.02)
 
     in_store(scenario)
 
