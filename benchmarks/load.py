@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.load_processes import MemorySampler
-from benchmarks.load_site import Planners, Trainers, bare_site, planner_site
+from benchmarks.load_site import Connections, Planners, bare_site, planner_site
 from benchmarks.load_work import Work
 from benchmarks.redis_server import RedisServer
 
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     work = Work(
         config=options.config, microbatches=options.microbatches, replicas=options.replicas, ranks=options.ranks
     )
-    trainers = Trainers(processes=options.clients, streams_a_channel=options.streams_a_channel)
+    connections = Connections(processes=options.clients, streams_a_channel=options.streams_a_channel)
     with ExitStack() as ended:
         directory = Path(ended.enter_context(tempfile.TemporaryDirectory(prefix="dip-load-")))
         store = ended.enter_context(RedisServer()).url if options.store == "redis" else options.store
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for part in options.parts.split(","):
             place = directory / part
             place.mkdir()
-            result[part] = _MEASURES[part](work, place, planners, trainers, options)
+            result[part] = _MEASURES[part](work, place, planners, connections, options)
     sys.stdout.write(json.dumps(result, indent=2) + "\n")
     return 0
 
@@ -87,10 +87,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _even(
-    work: Work, directory: Path, planners: Planners, trainers: Trainers, options: argparse.Namespace
+    work: Work, directory: Path, planners: Planners, connections: Connections, options: argparse.Namespace
 ) -> dict[str, Any]:
     iterations = WARM_ITERATIONS + options.iterations
-    with planner_site(work, directory, iterations=iterations, planners=planners, trainers=trainers) as site:
+    with planner_site(work, directory, iterations=iterations, planners=planners, connections=connections) as site:
         (planner,) = site.servers
         site.crowd.run(0, WARM_ITERATIONS, period_us=int(options.iteration_s * 1e6 / 4))
         planner.send(signal.SIGUSR1)
@@ -110,11 +110,11 @@ def _even(
 
 
 def _memory(
-    work: Work, directory: Path, planners: Planners, trainers: Trainers, options: argparse.Namespace
+    work: Work, directory: Path, planners: Planners, connections: Connections, options: argparse.Namespace
 ) -> dict[str, Any]:
     streams = work.replicas * work.ranks
     iterations = -(-options.schedules // streams)
-    with planner_site(work, directory, iterations=iterations, planners=planners, trainers=trainers) as site:
+    with planner_site(work, directory, iterations=iterations, planners=planners, connections=connections) as site:
         (planner,) = site.servers
         planner.send(signal.SIGUSR1)
         at_start = planner.resident_mib()
@@ -133,13 +133,13 @@ def _memory(
 
 
 def _burst(
-    work: Work, directory: Path, planners: Planners, trainers: Trainers, options: argparse.Namespace
+    work: Work, directory: Path, planners: Planners, connections: Connections, options: argparse.Namespace
 ) -> dict[str, Any]:
     iterations = WARM_ITERATIONS + options.rounds
     gated = replace(planners, gate=True)
     with (
-        planner_site(work, directory, iterations=iterations, planners=gated, trainers=trainers) as ours,
-        bare_site(work, directory, iterations=iterations, trainers=trainers) as bare,
+        planner_site(work, directory, iterations=iterations, planners=gated, connections=connections) as ours,
+        bare_site(work, directory, iterations=iterations, connections=connections) as bare,
     ):
         for iteration in range(iterations):
             ours.crowd.run(iteration, 1)

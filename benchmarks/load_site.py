@@ -24,7 +24,7 @@ _CALL_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Trainers:
+class Connections:
     """How trainers connect.
 
     Parameters
@@ -78,7 +78,7 @@ class Site:
 
 @contextlib.contextmanager
 def planner_site(
-    work: Work, directory: Path, *, iterations: int, planners: Planners, trainers: Trainers
+    work: Work, directory: Path, *, iterations: int, planners: Planners, connections: Connections
 ) -> Iterator[Site]:
     """Start planners, register the job, and connect its trainers.
 
@@ -99,32 +99,30 @@ def planner_site(
         addresses = [server.hear() for server in servers]
         with grpc.insecure_channel(addresses[0], options=[("grpc.enable_http_proxy", 0)]) as channel:
             PlannerServiceStub(channel).RegisterJob(work.registration(), timeout=_CALL_TIMEOUT_S)
-        crowd = _connected(ended, work, times, addresses, trainers)
+        crowd = _connected(ended, work, times, addresses, connections)
         yield Site(servers=servers, crowd=crowd, times=times)
 
 
 @contextlib.contextmanager
-def bare_site(work: Work, directory: Path, *, iterations: int, trainers: Trainers) -> Iterator[Site]:
+def bare_site(work: Work, directory: Path, *, iterations: int, connections: Connections) -> Iterator[Site]:
     """Start a server that only writes, with as many trainers connected in the same way."""
     times = _times(work, directory / "bare.times", iterations)
     with contextlib.ExitStack() as ended:
         server = ended.enter_context(BenchmarkProcess("benchmarks.load_bare", _common(work, times)))
-        crowd = _connected(ended, work, times, [server.hear()], trainers)
+        crowd = _connected(ended, work, times, [server.hear()], connections)
         yield Site(servers=[server], crowd=crowd, times=times)
 
 
 def _connected(
-    ended: contextlib.ExitStack, work: Work, times: Times, addresses: Sequence[str], trainers: Trainers
+    ended: contextlib.ExitStack, work: Work, times: Times, addresses: Sequence[str], connections: Connections
 ) -> Crowd:
-    bounds = [work.replicas * number // trainers.processes for number in range(trainers.processes + 1)]
+    bounds = [work.replicas * number // connections.processes for number in range(connections.processes + 1)]
     processes = []
     for first, last in pairwise(bounds):
         share = ["--first-replica", str(first), "--replicas", str(last - first)]
-        connections = ["--streams-a-channel", str(trainers.streams_a_channel), *addresses]
+        where = ["--streams-a-channel", str(connections.streams_a_channel), *addresses]
         processes.append(
-            ended.enter_context(
-                BenchmarkProcess("benchmarks.load_client", [*_common(work, times), *share, *connections])
-            )
+            ended.enter_context(BenchmarkProcess("benchmarks.load_client", [*_common(work, times), *share, *where]))
         )
     crowd = Crowd(processes)
     crowd.wait_until_ready()

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.load_site import Planners, Trainers, planner_site
+from benchmarks.load_site import Connections, Planners, planner_site
 from benchmarks.load_work import Work
 from benchmarks.redis_server import RedisServer
 from planner_service.pool.pool import DEFAULT_ENGINE
@@ -90,7 +90,7 @@ def _workers(options: argparse.Namespace) -> dict[int, Any]:
     measured = {
         count: _measure(options, _sleeping(options), Planners(workers=count)) for count in _numbers(options.workers)
     }
-    return _shares(measured, options.sleep_ms)
+    return shares(measured, options.sleep_ms)
 
 
 def _planners(options: argparse.Namespace) -> dict[int, Any]:
@@ -99,28 +99,28 @@ def _planners(options: argparse.Namespace) -> dict[int, Any]:
     for count in _numbers(options.workers):
         with RedisServer() as redis:
             measured[count] = _measure(options, _sleeping(options), Planners(count=count, store=redis.url))
-    return _shares(measured, options.sleep_ms)
+    return shares(measured, options.sleep_ms)
 
 
 def _solver(options: argparse.Namespace) -> dict[str, Any]:
     """The real solver, and what a large job needs of it."""
     compile_kernels()
-    budgets = _numbers(options.budgets_ms)
-    by_workers = {count: _searching(options, budgets[0], workers=count) for count in _numbers(options.solver_workers)}
+    budgets, counts = _numbers(options.budgets_ms), _numbers(options.solver_workers)
+    asked = {(budgets[0], count) for count in counts} | {(budget, 1) for budget in budgets}
+    measured = {(budget, count): _searching(options, budget, workers=count) for budget, count in sorted(asked)}
     needed_per_s = options.job_replicas / options.job_iteration_s
-    alone = {budget: _searching(options, budget, workers=1) for budget in budgets}
     return {
-        "plans_per_s_by_workers": {count: round(one.plans_per_s, 3) for count, one in by_workers.items()},
+        "plans_per_s_by_workers": {count: round(measured[budgets[0], count].plans_per_s, 3) for count in counts},
         "budget_ms": budgets[0],
         "needed_plans_per_s": needed_per_s,
-        "by_budget_ms": {budget: _needs(one, budget, needed_per_s) for budget, one in alone.items()},
+        "by_budget_ms": {budget: needs(measured[budget, 1], budget, needed_per_s) for budget in budgets},
     }
 
 
 _MEASURES = {"workers": _workers, "planners": _planners, "solver": _solver}
 
 
-def _needs(one: Throughput, budget_ms: int, needed_per_s: float) -> dict[str, Any]:
+def needs(one: Throughput, budget_ms: int, needed_per_s: float) -> dict[str, Any]:
     """What it takes to make so many plans a second, from what one worker with a core makes."""
     return {
         "plans_per_s_of_a_worker": round(one.plans_per_s, 3),
@@ -130,7 +130,7 @@ def _needs(one: Throughput, budget_ms: int, needed_per_s: float) -> dict[str, An
     }
 
 
-def _shares(measured: dict[int, Throughput], sleep_ms: int) -> dict[int, Any]:
+def shares(measured: dict[int, Throughput], sleep_ms: int) -> dict[int, Any]:
     """Throughput beside what as many times one worker's would be, and beside what sleeping alone would allow."""
     one = measured[min(measured)].plans_per_s / min(measured)
     return {
@@ -172,7 +172,7 @@ def _measure(options: argparse.Namespace, work: Work, planners: Planners) -> Thr
                 directory,
                 iterations=WARM_ITERATIONS + iterations,
                 planners=planners,
-                trainers=Trainers(processes=1, streams_a_channel=work.ranks),
+                connections=Connections(processes=1, streams_a_channel=work.ranks),
             )
         )
         site.crowd.run(0, WARM_ITERATIONS)
