@@ -53,25 +53,27 @@ class ClaimedBatch:
         Ends with it, and never with an error that is foreseen.
     begun
         Whether a worker has it, or is going to, or will not.
+    unwanted
+        Whether its outcome is of no use any more.
     """
 
     def __init__(self, claim: Claim, means: Means) -> None:
         self.claim = claim
         self.begun = False
+        self.unwanted = False
         self._means = means
         self._solve: Solve | None = None
-        self._unwanted = False
         self.task: asyncio.Task[None] = asyncio.create_task(self._plan())
 
     def withdraw(self) -> None:
         """Nobody wants the outcome any more; a worker that has the batch may end it in its own time."""
-        self._unwanted = True
+        self.unwanted = True
         if self._solve is not None:
             self._solve.withdraw()
 
     def cancel(self) -> None:
         """Nobody wants the outcome any more, and the worker is wanted back at once."""
-        self._unwanted = True
+        self.unwanted = True
         if self._solve is not None:
             self._solve.cancel()
 
@@ -87,7 +89,7 @@ class ClaimedBatch:
         except (RefusalError, StoreError) as error:
             _log.debug("claim is let go: %s", error)
             return
-        if job.record.attempt != key.replica.attempt or self._unwanted:
+        if job.record.attempt != key.replica.attempt or self.unwanted:
             return
         outcome = self._means.remembered.outcome(self.claim) or await self._outcome(job)
         self.begun = True
@@ -136,7 +138,7 @@ class ClaimedBatch:
     async def _settle(self, outcome: Outcome) -> None:
         """Store the outcome, however long the store is away: what was accepted is not lost over that."""
         key, retry_s = self.claim.key, _FIRST_RETRY_S
-        while not self._unwanted:
+        while not self.unwanted:
             try:
                 stands = await self._means.store.settle(key, self.claim.digest, outcome)
             except (AttemptOverError, TooOldError) as error:

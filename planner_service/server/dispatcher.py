@@ -21,7 +21,7 @@ from planner_service.store import Claim, Claimant, StoreError, Wait
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from planner_service.store import ReplicaKey, Watch
+    from planner_service.store import BatchKey, ReplicaKey, Watch
 
 RENEWALS_PER_LEASE: Final = 3
 _RETRY_S: Final = 1.0
@@ -52,7 +52,7 @@ class Dispatcher:
         self._name = name
         self._lease_ms = lease_ms
         self._own_jobs: set[str] | None = set() if own_jobs else None
-        self._claimed: dict[str, ClaimedBatch] = {}
+        self._claimed: dict[tuple[BatchKey, bytes], ClaimedBatch] = {}
         self._reserved = 0
         self._room = asyncio.Event()
         self._queue: Watch = means.store.watch_queue()
@@ -98,11 +98,17 @@ class Dispatcher:
             self._room.set()
 
     def take(self, claim: Claim) -> None:
-        """Have a claimed batch planned."""
-        batch = self._claimed[claim.token] = ClaimedBatch(claim, self._means)
+        """Have a claimed batch planned; one that is being planned here goes on under the new claim."""
+        what = claim.key, claim.digest
+        batch = self._claimed.get(what)
+        if batch is not None and not batch.unwanted:
+            batch.claim = claim
+            return
+        batch = self._claimed[what] = ClaimedBatch(claim, self._means)
 
         def over(_: asyncio.Task[None]) -> None:
-            del self._claimed[claim.token]
+            if self._claimed.get(what) is batch:
+                del self._claimed[what]
             self._room.set()
 
         batch.task.add_done_callback(over)
@@ -167,7 +173,8 @@ class Dispatcher:
                 _log.debug("leases are not renewed: %s", error)
                 continue
             for claim in lost:
-                if (batch := self._claimed.get(claim.token)) is not None:
+                batch = self._claimed.get((claim.key, claim.digest))
+                if batch is not None and batch.claim is claim:
                     batch.withdraw()
 
 

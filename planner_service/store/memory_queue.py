@@ -67,8 +67,13 @@ class MemoryQueue:
             if free:
                 self._lanes.move_to_end(job_id)
                 return self.take(min(free, key=_turn).key, claimant)
-        others = (waiting for lane in lanes.values() for waiting in lane.values() if waiting.owner != claimant.name)
-        ends_s = min((waiting.lease_ends_s for waiting in others), default=None)
+        leased = (
+            waiting.lease_ends_s
+            for lane in lanes.values()
+            for waiting in lane.values()
+            if waiting.owner != claimant.name or waiting.token not in known
+        )
+        ends_s = min(leased, default=None)
         return Wait(lease_ends_ms=None if ends_s is None else max(0, round((ends_s - self._clock()) * 1000)))
 
     def take(self, key: BatchKey, claimant: Claimant) -> Claim:
@@ -112,8 +117,8 @@ class MemoryQueue:
         return waiting
 
     def _is_free(self, waiting: _Waiting, claimant: Claimant, known: set[str]) -> bool:
-        if waiting.owner == claimant.name:
-            return waiting.token not in known
+        if waiting.owner == claimant.name and waiting.token in known:
+            return False
         return not waiting.owner or waiting.lease_ends_s <= self._clock()
 
 

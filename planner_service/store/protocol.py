@@ -135,8 +135,8 @@ class PlanStore(Protocol):
     async def claim(self, claimant: Claimant, held: Sequence[Claim]) -> Claim | Wait:
         """Take a waiting batch under a lease: jobs in turn, and within a job the lowest iteration first.
 
-        What another planner holds beyond its lease waits again, and so does what this claimant has without knowing
-        (an answer of the store that was lost).
+        What a planner holds beyond its lease waits again, and so does what this claimant has without knowing: the
+        answer that would have told it was lost, or is under way.
 
         Parameters
         ----------

@@ -15,9 +15,8 @@ local function free_entries(job)
   for _, entry in ipairs(pending(job)) do
     local id, consumer, idle = entry[1], entry[2], entry[3]
     local is_free, left_ms = consumer == WAITING, nil
-    if not is_free and name_of(consumer) == name then
-      is_free = not held[job .. ' ' .. id] -- it does not know that it has it
-    elseif not is_free then
+    -- One's own that one does not know of is as another's: the answer that brings it may be under way.
+    if not is_free and not (name_of(consumer) == name and held[job .. ' ' .. id]) then
       left_ms = lease_of(consumer) - idle
       is_free = left_ms <= 0
     end

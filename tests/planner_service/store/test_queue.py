@@ -150,15 +150,30 @@ def test_released_claim_is_free_at_once_and_was_no_try(in_store: InStore) -> Non
     in_store(scenario)
 
 
-def test_claim_whose_answer_was_lost_is_had_by_asking_again(in_store: InStore) -> None:
+def test_claim_whose_answer_was_lost_is_had_again_after_its_lease_and_no_sooner(in_store: InStore) -> None:
     async def scenario(store: PlanStore) -> None:
         await jobs(store, "job")
         await add(store, 0)
-        await add(store, 1)
-        lost = await take(store)
-        again = await take(store)
+        lost = await take(store, lease_ms=SHORT_MS)
+        again = await store.claim(claimant(), [])
+        assert isinstance(again, Wait), "its answer may be under way"
+        while isinstance(again, Wait):
+            await asyncio.sleep((again.lease_ends_ms or 1) / 1000)
+            again = await store.claim(claimant(), [])
         assert again.key == lost.key
-        assert (await take(store, held=(again,))).key == key(1)
+        assert await store.claim(claimant(), [again]) == Wait(lease_ends_ms=None)
+
+    in_store(scenario)
+
+
+def test_claim_that_is_known_is_not_had_again_however_long_it_was_not_renewed(in_store: InStore) -> None:
+    async def scenario(store: PlanStore) -> None:
+        await jobs(store, "job")
+        await add(store, 0)
+        held = await take(store, lease_ms=1)
+        await asyncio.sleep(0.01)
+        assert await store.claim(claimant(lease_ms=1), [held]) == Wait(lease_ends_ms=None)
+        assert (await take(store, "other")).key == held.key
 
     in_store(scenario)
 
