@@ -77,6 +77,15 @@ def test_every_batch_is_taken_with_its_number_and_its_plan(make: Callable[..., T
     assert stats.waited_us > 0
 
 
+def test_a_planner_that_is_away_is_no_matter_where_another_serves_the_store(planner: FakePlanner, mesh: Mesh) -> None:
+    variables = {"DIP_PLANNER_ENDPOINT": f"127.0.0.1:1,{planner.listen()}"}
+    settings = AgentSettings.from_environment(variables, schedule_wait_ms=WAIT_MS)
+    agent = TrainerAgent.connect(SPEC, mesh, settings=settings)
+    for batch in agent.wrap_loader([object() for _ in range(3)], describe):
+        assert agent.take(batch).plan is not None
+    agent.close()
+
+
 def test_what_executors_compare_is_what_the_planner_knows(
     planner: FakePlanner, make: Callable[..., TrainerAgent], mesh: Mesh
 ) -> None:

@@ -57,17 +57,17 @@ class Pair:
         for number in numbers:
             self.planners[number].listen(self.addresses[number])
 
-    def connect(self, *, rank: int = 0, returning_s: float = NEVER_S, registered: bool = False) -> PlannerLink:
+    def connect(self, *, rank: int = 0, returning_s: float = NEVER_S, silence_s: float = NEVER_S) -> PlannerLink:
         """Make a rank's link to both; the first is preferred."""
         endpoints = Endpoints.parse(",".join(self.addresses))
         returning = Backoff(initial_s=returning_s, maximum_s=returning_s)
         link = PlannerLink(
             PlannerClient(endpoints, connections=Connections(endpoints, returning=returning)),
-            Start(registration=REGISTRATION, registered=registered, own_name=False),
+            Start(registration=REGISTRATION, registered=False, own_name=False),
             replica=0,
             rank=rank,
             backoff=quick,
-            silence=Silence(least_s=0.0),
+            silence=Silence(least_s=silence_s),
         )
         self.links.append(link)
         return link
@@ -159,7 +159,7 @@ def test_every_rank_moves_on_by_itself_and_gets_the_same_plans(pair: Pair) -> No
 def test_a_planner_that_hangs_is_given_up_after_some_iterations(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
     pair.listen(0, 1)
     first, second = pair.planners
-    link = pair.connect()
+    link = pair.connect(silence_s=0.0)
     link.expect(0, batch_of(0))
     planned(link, 0)
     first.hang()
@@ -177,16 +177,18 @@ def test_a_planner_that_hangs_is_given_up_after_some_iterations(pair: Pair, capl
 def test_whatever_it_is_that_hangs(pair: Pair, rpc: str) -> None:
     pair.listen(0, 1)
     pair.planners[0].hang(rpc)
-    train(pair.connect(), 0, bool)
-    assert pair.planners[1].calls["StreamSchedules"] == 1
+    train(pair.connect(silence_s=0.0), 0, bool)
+    assert pair.planners[1].calls["StreamSchedules"] >= 1
 
 
 def test_planners_that_all_take_long_are_not_changed_at_every_turn(pair: Pair) -> None:
     pair.listen(0, 1)
     for planner in pair.planners:
         planner.plans_at_once = False
-    link = pair.connect()
-    for iteration in range(PATIENCE + 10):
+    link = pair.connect(silence_s=0.0)
+    link.expect(0, batch_of(0))
+    pair.planners[0].wait_for_calls("StreamSchedules", 1)
+    for iteration in range(1, PATIENCE + 10):
         link.expect(iteration, batch_of(iteration))
         assert isinstance(link.take(iteration, 0.01), Unplanned)
     pair.planners[1].wait_for_calls("StreamSchedules", 1)
@@ -214,11 +216,15 @@ def test_when_both_are_away_training_goes_on_and_comes_back_by_itself(
     pair.listen(0, 1)
     link = pair.connect()
     after = train(link, 0, bool)
+    caplog.clear()
     with caplog.at_level(logging.INFO):
         for planner in pair.planners:
             planner.stop()
         after = train(link, after, lambda has_plan: not has_plan)
-        eventually(lambda: "training goes on with the fixed fallback schedule" in caplog.text)
+        lost = link.reconnects
+        eventually(lambda: link.reconnects > lost + 10)
+        assert caplog.text.count("training goes on with the fixed fallback schedule") == 1
+        assert 1 <= caplog.text.count("is asked next") <= 2  # the second may have answered before it was stopped
         link.expect(after, batch_of(after))
         before = time.monotonic()
         found = link.take(after, WAIT_S)
@@ -227,8 +233,6 @@ def test_when_both_are_away_training_goes_on_and_comes_back_by_itself(
         assert time.monotonic() - before < WAIT_S / 2  # nobody waits for planners that are all known to be away
         pair.listen(1)
         train(link, after + 1, bool)
-    assert caplog.text.count("is asked next") == 1
-    assert caplog.text.count("training goes on") == 1
 
 
 def test_a_planner_that_does_not_know_the_job_is_told_everything_again(pair: Pair) -> None:
