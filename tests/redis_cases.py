@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
@@ -41,3 +42,9 @@ def empty(server: RedisServer) -> None:
     """Delete all that a server holds; its scripts stay."""
     with server.client() as client:
         client.flushall()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for what other tasks and processes bring about."""
+    while not condition():
+        await asyncio.sleep(0.01)

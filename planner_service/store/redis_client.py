@@ -48,6 +48,8 @@ class RedisClient:
         self.timeout_s = timeout_s
         self.on_moved: Callable[[], None] = lambda: None
         """Called where the server says that another one is the primary by now."""
+        self.on_back: Callable[[], None] = lambda: None
+        """Called where it answers again: whoever was refused may ask again."""
         self._answers: bool | None = None
         self._asking: set[asyncio.Task[Any]] = set()
         self._pool: Any = BlockingConnectionPool(
@@ -98,11 +100,12 @@ class RedisClient:
 
     def note(self, error: StoreAwayError | None) -> None:
         """Take note of whether it answers; the log has a line each time that this changes."""
-        if error is not None and self._answers is not False:
+        before, self._answers = self._answers, error is None
+        if error is not None and before is not False:
             _LOG.warning("the store is away: %s", error)
-        if error is None and self._answers is not True:
+        if error is None and before is not True:
             _LOG.info("the store is there: %s", self.address)
-        self._answers = error is None
+            self.on_back()
 
     def refusal(self, error: RedisError | OSError) -> StoreError:
         """Return in the store's words what an error means."""

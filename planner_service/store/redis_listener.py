@@ -48,6 +48,7 @@ class RedisListener:
         self._moved = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         client.on_moved = self._moved.set
+        client.on_back = watches.wake_all
 
     async def start(self) -> None:
         """Subscribe; a server that is away is tried for again.
