@@ -33,15 +33,22 @@ def test_each_batch_is_claimed_once_the_nearest_iteration_first(in_store: InStor
         await jobs(store, "job")
         for iteration, replica in ((7, 0), (5, 1), (5, 0), (12, 0)):
             await add(store, iteration, replica=replica)
-        found = await asyncio.gather(*(take(store, f"planner {number}") for number in range(4)))
-        assert [(claim.key.iteration, claim.key.replica.replica) for claim in found] == [
-            (5, 1),
-            (5, 0),
-            (7, 0),
-            (12, 0),
-        ]
+        found = [await take(store, f"planner {number}") for number in range(4)]
+        taken = [(claim.key.iteration, claim.key.replica.replica) for claim in found]
+        assert taken == [(5, 1), (5, 0), (7, 0), (12, 0)]
         assert {claim.tries for claim in found} == {0}
         assert await claimed(store, claimant("planner 4")) is None
+
+    in_store(scenario)
+
+
+def test_of_many_planners_one_has_each_batch(in_store: InStore) -> None:
+    async def scenario(store: PlanStore) -> None:
+        await jobs(store, "job")
+        for iteration in range(4):
+            await add(store, iteration)
+        found = await asyncio.gather(*(claimed(store, claimant(f"planner {number}")) for number in range(8)))
+        assert sorted(one[1] for one in found if one) == [0, 1, 2, 3]
 
     in_store(scenario)
 
