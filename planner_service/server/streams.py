@@ -88,11 +88,11 @@ class Streams:
                 raise refusals.exhausted(
                     f"this stream is read too slowly: {error}; connect again at the iteration needed next", retry_ms=0
                 ) from error
-            if answer is None:
+            if answer is not None:
+                await context.write(answer.response or _unplanned(answer))
+                position = answer.iteration + 1
+            if answer is None or not answer.more:
                 await watch.changed()
-                continue
-            await context.write(answer.response or _unplanned(answer))
-            position = answer.iteration + 1
         raise self._ending[watch]
 
 

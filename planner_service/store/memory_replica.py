@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -63,13 +64,16 @@ class MemoryReplica:
 
     def next_answer(self, rank: int, first_iteration: int) -> Answer | None:
         """Return what a rank is told of the lowest iteration from `first_iteration` on, if that has an outcome."""
-        iteration = min((iteration for iteration in self._entries if iteration >= first_iteration), default=None)
-        outcome = None if iteration is None else self._entries[iteration].outcome
-        if iteration is None or outcome is None:
+        nearest = heapq.nsmallest(2, (iteration for iteration in self._entries if iteration >= first_iteration))
+        outcomes = [self._entries[iteration].outcome for iteration in nearest]
+        if not outcomes or outcomes[0] is None:
             return None
-        if outcome.unplanned_reason:
-            return Answer(iteration=iteration, unplanned_reason=outcome.unplanned_reason)
-        return Answer(iteration=iteration, response=outcome.responses[rank])
+        return Answer(
+            iteration=nearest[0],
+            response=b"" if outcomes[0].unplanned_reason else outcomes[0].responses[rank],
+            unplanned_reason=outcomes[0].unplanned_reason,
+            more=len(outcomes) > 1 and outcomes[1] is not None,
+        )
 
     def add_report(self, iteration: int, rank: int, report: bytes, kept: int) -> bool:
         """Add a rank's report unless there is one; keep those of so many iterations."""

@@ -178,11 +178,22 @@ class Added:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """What one rank is told of one iteration: a serialized StreamSchedulesResponse, or why there is no plan."""
+    """What one rank is told of one iteration.
+
+    Parameters
+    ----------
+    response
+        A serialized StreamSchedulesResponse; empty where there is no plan.
+    unplanned_reason
+        Why there is none.
+    more
+        Whether the next iteration that is known has an outcome, too: ask again at once; else after a change.
+    """
 
     iteration: int
     response: bytes = field(default=b"", repr=False)
     unplanned_reason: str = ""
+    more: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

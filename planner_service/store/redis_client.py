@@ -51,6 +51,7 @@ class RedisClient:
         self.on_back: Callable[[], None] = lambda: None
         """Called where it answers again: whoever was refused may ask again."""
         self._answers: bool | None = None
+        self._ever_answered = False
         self._asking: set[asyncio.Task[Any]] = set()
         self._pool: Any = BlockingConnectionPool(
             connection_class=SSLConnection if address.tls else Connection,
@@ -101,6 +102,7 @@ class RedisClient:
     def note(self, error: StoreAwayError | None) -> None:
         """Take note of whether it answers; the log has a line each time that this changes."""
         before, self._answers = self._answers, error is None
+        self._ever_answered |= self._answers
         if error is not None and before is not False:
             _LOG.warning("the store is away: %s", error)
         if error is None and before is not True:
@@ -124,7 +126,9 @@ class RedisClient:
         return StoreAwayError(f"{self.address}: {text}")
 
     def _tls_hint(self) -> str:
-        return " (it may not speak TLS: rediss:// asks for it)" if self.address.tls and self._answers is None else ""
+        if not self.address.tls or self._ever_answered:
+            return ""
+        return "; it may not speak TLS, which rediss:// asks for"
 
     async def _run(self, script: Script, arguments: tuple[bytes | str | int, ...]) -> Any:
         try:

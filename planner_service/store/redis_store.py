@@ -32,6 +32,7 @@ from planner_service.store.redis_address import RedisAddress
 from planner_service.store.redis_client import RedisClient
 from planner_service.store.redis_job_cache import RedisJobCache
 from planner_service.store.redis_listener import RedisListener
+from planner_service.store.redis_questions import RedisQuestions
 from planner_service.store.redis_server_facts import UnusableRedisError
 from planner_service.store.watches import EventWatch, Watches
 
@@ -77,6 +78,7 @@ class RedisStore:
         self._client = RedisClient(RedisAddress.parse(url), timeout_s=timeout_s)
         self._records = RedisJobCache()
         self._watches = Watches()
+        self._questions = RedisQuestions(self._next_answers)
         self._listener: RedisListener | None = None
 
     async def start(self, on_lost: Callable[[], None]) -> None:
@@ -222,16 +224,7 @@ class RedisStore:
 
     async def next_answer(self, replica: ReplicaKey, rank: int, first_iteration: int) -> Answer | None:
         """Read what one rank is told next, from `first_iteration` on."""
-        status, *answer = await self._client.run(
-            scripts.NEXT_ANSWER, *_replica(replica), rank, _digits(first_iteration)
-        )
-        _raise_refusal(status, answer, replica, first_iteration)
-        if status == b"none":
-            return None
-        iteration, response, reason = answer
-        if reason:
-            return Answer(iteration=int(iteration), unplanned_reason=reason.decode())
-        return Answer(iteration=int(iteration), response=response or b"")
+        return await self._questions.next_answer(replica, rank, first_iteration)
 
     async def add_report(self, key: BatchKey, rank: int, report: bytes) -> bool:
         """Write a rank's report unless there is one, and settle what is too late; whether it was written."""
@@ -254,6 +247,26 @@ class RedisStore:
     def watch_queue(self) -> EventWatch:
         """Make a watch on what waits to be claimed."""
         return self._watches.watch_queue()
+
+    async def _next_answers(
+        self, replica: ReplicaKey, first_iteration: int, ranks: Sequence[int]
+    ) -> dict[int, Answer] | None:
+        status, *answer = await self._client.run(
+            scripts.NEXT_ANSWERS, *_replica(replica), _digits(first_iteration), *ranks
+        )
+        _raise_refusal(status, answer, replica, first_iteration)
+        if status == b"none":
+            return None
+        iteration, more, reason, *responses = answer
+        return {
+            rank: Answer(
+                iteration=int(iteration),
+                response=response or b"",
+                unplanned_reason=(reason or b"").decode(),
+                more=bool(more),
+            )
+            for rank, response in zip(ranks, responses, strict=True)
+        }
 
 
 def _quoted(job_id: str) -> str:

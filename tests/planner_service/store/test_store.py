@@ -115,10 +115,21 @@ def test_next_answer_is_of_the_lowest_iteration_from_a_position_on(in_store: InS
         await store.settle(key(9), b"digest", unplanned())
         replica = key(0).replica
         assert await store.next_answer(replica, 0, 0) is None  # 2 has no outcome, and comes before 5
-        assert await store.next_answer(replica, 0, 3) == Answer(iteration=5, response=b"plan")
-        assert await store.next_answer(replica, 1, 5) == Answer(iteration=5, response=b"PLAN")
+        assert await store.next_answer(replica, 0, 3) == Answer(iteration=5, response=b"plan", more=True)
+        assert await store.next_answer(replica, 1, 5) == Answer(iteration=5, response=b"PLAN", more=True)
         assert await store.next_answer(replica, 1, 6) == Answer(iteration=9, unplanned_reason="no")
         assert await store.next_answer(replica, 1, 10) is None
+        await add(store, 7)
+        assert await store.next_answer(replica, 1, 5) == Answer(iteration=5, response=b"PLAN")
+        together = await asyncio.gather(
+            *(store.next_answer(replica, rank, first) for rank in (0, 1) for first in (5, 8))
+        )
+        assert [answer and (answer.iteration, answer.response) for answer in together] == [
+            (5, b"plan"),
+            (9, b""),
+            (5, b"PLAN"),
+            (9, b""),
+        ]
 
     in_store(scenario)
 
@@ -138,7 +149,8 @@ def test_iterations_are_ordered_as_numbers_up_to_the_last(in_store: InStore) -> 
         for claim in held:
             await store.settle(claim.key, claim.digest, planned())
         assert (await store.progress("job")).last_planned_iteration == last
-        assert await store.next_answer(key(0).replica, 0, 101) == Answer(iteration=last - 1, response=b"plan")
+        answer = Answer(iteration=last - 1, response=b"plan", more=True)
+        assert await store.next_answer(key(0).replica, 0, 101) == answer
 
     in_store(scenario)
 
@@ -321,7 +333,7 @@ def test_report_settles_what_nobody_will_run(in_store: InStore) -> None:
             await watch.changed()
         for iteration in (3, 4):
             answer = await store.next_answer(key(0).replica, 0, iteration)
-            assert answer == Answer(iteration=iteration, unplanned_reason=late_reason(1, 4))
+            assert answer == Answer(iteration=iteration, unplanned_reason=late_reason(1, 4), more=iteration == 3)
         assert await store.next_answer(key(0).replica, 0, 5) is None
         assert await store.next_answer(key(0, replica=1).replica, 0, 4) is None
         waiting = [await claimed(store, claimant(str(number))) for number in range(3)]
