@@ -20,6 +20,7 @@ from dip.planner.v1 import planner_pb2 as pb
 
 from benchmarks.load_times import Times, now_ns
 from benchmarks.load_work import Work
+from planner_service.server.main import settle_garbage_collection
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,10 +84,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 async def _serve(bare: BareServer) -> None:
     stop = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    loop.add_reader(sys.stdin, stop.set)  # it ends where the benchmark does
     server = grpc.aio.server(handlers=(bare.handler(),), options=[("grpc.so_reuseport", 0)])
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
+    settle_garbage_collection()
     sys.stdout.write(f"127.0.0.1:{port}\n")
     sys.stdout.flush()
     await stop.wait()

@@ -21,6 +21,7 @@ from benchmarks.load_store import NotedStore
 from benchmarks.load_times import Times
 from benchmarks.load_work import Work
 from planner_service.server.lifecycle import PlannerServer
+from planner_service.server.main import settle_garbage_collection
 from planner_service.settings import load_settings
 from planner_service.store import open_store
 
@@ -79,8 +80,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 async def _serve(engine: str, times: Times, *, gate: bool) -> None:
     stop = asyncio.Event()
     lag = LoopLag()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, lag.forget)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    loop.add_signal_handler(signal.SIGUSR1, lag.forget)
+    loop.add_reader(sys.stdin, stop.set)  # it ends where the benchmark does
     settings = load_settings()
     kept = open_store(
         settings.store,
@@ -92,6 +95,7 @@ async def _serve(engine: str, times: Times, *, gate: bool) -> None:
     store = NotedStore(kept, times, gate=gate)
     server = PlannerServer(settings, engine=engine, store=cast("PlanStore", store))
     await server.start()
+    settle_garbage_collection()
     while server.idle_workers < settings.search_workers:
         await asyncio.sleep(_POLL_S)
     _say(server.address)

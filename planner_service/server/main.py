@@ -52,13 +52,13 @@ async def _serve(server: PlannerServer) -> int:
     except (ListenError, StoreError) as error:
         print(f"dip serve: {error}", file=sys.stderr)
         return 1
-    _settle_garbage_collection()
+    settle_garbage_collection()
     await stop.wait()
     await server.drain()
     return 0
 
 
-def _settle_garbage_collection() -> None:
+def settle_garbage_collection() -> None:
     """Let collections pass over what stays for good, and come seldom: a full one stops every stream for its time."""
     gc.collect()
     gc.freeze()
