@@ -196,6 +196,7 @@ class MemoryStore:
             return False
         last = max(job.progress.last_reported_iteration, key.iteration)
         job.progress = replace(job.progress, last_reported_iteration=last)
+        self._queue.note_running(key.replica, key.iteration + 1)
         late = replica.unsettled_until(key.iteration)
         for iteration in late:
             replica.settle(iteration, Outcome(unplanned_reason=late_reason(rank, key.iteration)))

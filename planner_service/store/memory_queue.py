@@ -12,7 +12,7 @@ from planner_service.store.claims import Claim, Claimant, Wait
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from planner_service.store.records import BatchKey
+    from planner_service.store.records import BatchKey, ReplicaKey
 
 
 @dataclass(slots=True)
@@ -41,6 +41,7 @@ class MemoryQueue:
         self._clock = clock
         self._lanes: OrderedDict[str, dict[BatchKey, _Waiting]] = OrderedDict()  # the job whose turn it is comes first
         self._arrivals = itertools.count(1)
+        self._running: dict[ReplicaKey, int] = {}
 
     def put(self, key: BatchKey, digest: bytes, batch: bytes) -> None:
         """Add a batch."""
@@ -56,6 +57,11 @@ class MemoryQueue:
     def remove_job(self, job_id: str) -> None:
         """Take all batches of a job off."""
         self._lanes.pop(job_id, None)
+        self._running = {replica: last for replica, last in self._running.items() if replica.job_id != job_id}
+
+    def note_running(self, replica: ReplicaKey, iteration: int) -> None:
+        """Note the highest iteration that a replica has begun, or is about to: plans of it would come too late."""
+        self._running[replica] = max(iteration, self._running.get(replica, -1))
 
     def claim(self, claimant: Claimant, held: Sequence[Claim]) -> Claim | Wait:
         """Take the next batch; see `PlanStore.claim`."""
@@ -66,7 +72,7 @@ class MemoryQueue:
             free = [waiting for waiting in lane.values() if self._is_free(waiting, claimant, known)]
             if free:
                 self._lanes.move_to_end(job_id)
-                return self.take(min(free, key=_turn).key, claimant)
+                return self.take(min(free, key=self._turn).key, claimant)
         leased = (
             waiting.lease_ends_s
             for lane in lanes.values()
@@ -121,6 +127,6 @@ class MemoryQueue:
             return False
         return not waiting.owner or waiting.lease_ends_s <= self._clock()
 
-
-def _turn(waiting: _Waiting) -> tuple[int, int]:
-    return waiting.key.iteration, int(waiting.token)
+    def _turn(self, waiting: _Waiting) -> tuple[bool, int, int]:
+        key = waiting.key
+        return key.iteration <= self._running.get(key.replica, -1), key.iteration, int(waiting.token)

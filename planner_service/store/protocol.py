@@ -135,6 +135,9 @@ class PlanStore(Protocol):
     async def claim(self, claimant: Claimant, held: Sequence[Claim]) -> Claim | Wait:
         """Take a waiting batch under a lease: jobs in turn, and within a job the lowest iteration first.
 
+        The iteration after the last one that a replica has reported comes after all others: it is being run, or is
+        about to be, and a planner that is behind would stay so if it went on with plans that come too late.
+
         What a planner holds beyond its lease waits again, and so does what this claimant has without knowing: the
         answer that would have told it was lost, or is under way.
 

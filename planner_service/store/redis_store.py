@@ -229,7 +229,10 @@ class RedisStore:
     async def add_report(self, key: BatchKey, rank: int, report: bytes) -> bool:
         """Write a rank's report unless there is one, and settle what is too late; whether it was written."""
         late = late_reason(rank, key.iteration)
-        status, *answer = await self._client.run(scripts.ADD_REPORT, *self._kept, *_batch(key), rank, report, late)
+        running = _digits(key.iteration + 1)
+        status, *answer = await self._client.run(
+            scripts.ADD_REPORT, *self._kept, *_batch(key), rank, report, late, running
+        )
         _raise_refusal(status, answer, key.replica, key.iteration)
         return bool(answer[0])
 

@@ -1,8 +1,8 @@
--- idle_ms, kept iterations, kept bytes, job, attempt, replica, iteration, rank, report, reason of what is late by now:
--- {'written', 1, or 0 where there is one already}, or a refusal.
+-- idle_ms, kept iterations, kept bytes, job, attempt, replica, iteration, rank, report, reason of what is late by now,
+-- the iteration after this one: {'written', 1, or 0 where there is one already}, or a refusal.
 local idle_ms, kept_iterations, kept_bytes = ARGV[1], ARGV[2], ARGV[3]
 local job, attempt, replica, iteration, rank = ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
-local report, late_reason = ARGV[9], ARGV[10]
+local report, late_reason, running = ARGV[9], ARGV[10], ARGV[11]
 
 local refused = refusal(job, attempt, replica, iteration, true)
 if refused then return refused end
@@ -15,7 +15,9 @@ if redis.call('ZCARD', key .. ':reported') > tonumber(kept_iterations) then
   forget_reports(key, redis.call('ZRANGE', key .. ':reported', 0, 0)[1])
 end
 
-if (redis.call('HGET', key, 'reported') or '') < iteration then redis.call('HSET', key, 'reported', iteration) end
+if (redis.call('HGET', key, 'reported') or '') < iteration then
+  redis.call('HSET', key, 'reported', iteration, 'running', running)
+end
 if (redis.call('HGET', job_key(job), 'reported') or '') < iteration then
   redis.call('HSET', job_key(job), 'reported', iteration)
 end

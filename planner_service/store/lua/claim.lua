@@ -9,9 +9,20 @@ for at = first_held, #ARGV, 2 do held[ARGV[at] .. ' ' .. ARGV[at + 1]] = true en
 
 local lease_ends_ms = false
 
+-- Replica by entry, and whether the entry is of an iteration that its replica is running by now, or has run.
+local function replicas_of(job)
+  local by_id, running = {}, {}
+  for _, entry in ipairs(redis.call('XRANGE', queue_key(job), '-', '+')) do
+    local replica = entry[2][2]
+    by_id[entry[1]] = replica
+    running[replica] = running[replica] or redis.call('HGET', replica_key(job, replica), 'running') or ''
+  end
+  return function(id, iteration) return by_id[id] and iteration <= running[by_id[id]] end
+end
+
 -- The entries of a job that are free, and when the first lease ends of those that are not.
 local function free_entries(job)
-  local free = {}
+  local free, is_late = {}, replicas_of(job)
   for _, entry in ipairs(pending(job)) do
     local id, consumer, idle = entry[1], entry[2], entry[3]
     local is_free, left_ms = consumer == WAITING, nil
@@ -21,7 +32,9 @@ local function free_entries(job)
       is_free = left_ms <= 0
     end
     if is_free then
-      free[#free + 1] = {id = id, iteration = padded(string.match(id, '%-(%d+)$')), deliveries = entry[4]}
+      local iteration = padded(string.match(id, '%-(%d+)$'))
+      local turn = (is_late(id, iteration) and '1' or '0') .. iteration
+      free[#free + 1] = {id = id, iteration = iteration, turn = turn, deliveries = entry[4]}
     elseif left_ms and (not lease_ends_ms or left_ms < lease_ends_ms) then
       lease_ends_ms = left_ms
     end
@@ -29,11 +42,12 @@ local function free_entries(job)
   return free
 end
 
--- Where the entry with the lowest iteration is; entries come in the order in which they were added.
+-- Where the entry is whose turn it is: the lowest iteration, but for those that would come too late. Entries come in the
+-- order in which they were added.
 local function nearest(free)
   local best = 1
   for at = 2, #free do
-    if free[at].iteration < free[best].iteration then best = at end
+    if free[at].turn < free[best].turn then best = at end
   end
   return best
 end

@@ -98,9 +98,11 @@ local function workers_with(idle_ms, name, lease_ms, workers, takes_all)
   local sum, planners = 0, redis.call('HGETALL', 'dip:planners')
   for at = 1, #planners, 2 do
     local ends_ms, its_workers, all = string.match(planners[at + 1], '^(%d+) (%d+) (%d)$')
-    if tonumber(ends_ms) < now_ms then
+    if planners[at] == name then
+      sum = sum + tonumber(its_workers)
+    elseif tonumber(ends_ms) <= now_ms then
       redis.call('HDEL', 'dip:planners', planners[at])
-    elseif all == '1' or planners[at] == name then
+    elseif all == '1' then
       sum = sum + tonumber(its_workers)
     end
   end

@@ -42,6 +42,20 @@ def test_each_batch_is_claimed_once_the_nearest_iteration_first(in_store: InStor
     in_store(scenario)
 
 
+def test_iteration_that_is_being_run_comes_last(in_store: InStore) -> None:
+    async def scenario(store: PlanStore) -> None:
+        await jobs(store, "job")
+        for iteration in (99, 100, 101, 102):
+            await add(store, iteration)
+        await add(store, 100, replica=1)
+        await store.add_report(key(99), 0, b"report")
+        found = [await take(store, str(number)) for number in range(4)]
+        taken = [(claim.key.iteration, claim.key.replica.replica) for claim in found]
+        assert taken == [(100, 1), (101, 0), (102, 0), (100, 0)]
+
+    in_store(scenario)
+
+
 def test_of_many_planners_one_has_each_batch(in_store: InStore) -> None:
     async def scenario(store: PlanStore) -> None:
         await jobs(store, "job")
