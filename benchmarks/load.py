@@ -21,6 +21,7 @@ import signal
 import statistics
 import sys
 import tempfile
+import time
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -118,10 +119,12 @@ def _memory(
         (planner,) = site.servers
         planner.send(signal.SIGUSR1)
         at_start = planner.resident_mib()
+        began_s = time.monotonic()
         with MemorySampler(planner, every_s=options.short_iteration_s) as sampler:
             received = site.crowd.run(0, iterations, period_us=int(options.short_iteration_s * 1e6))
         read = np.array(sampler.mib)
         return {
+            "took_s": round(time.monotonic() - began_s, 1),
             "schedules_received_and_checked": received,
             "resident_mib_with_all_streams_open": round(at_start, 1),
             "resident_mib": [round(float(mib), 1) for mib in read[:: max(1, len(read) // MEMORY_POINTS)]],

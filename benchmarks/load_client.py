@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 STREAM_PATH = "/dip.planner.v1.PlannerService/StreamSchedules"
 MAX_MESSAGE_BYTES = 64 * 2**20
+LOOK_AHEAD = 4
+"""Iterations of a replica that wait for a plan at most: where the planner is slower, so are its trainers."""
 _OPTIONS = (
     ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),  # otherwise channels to one address share a connection
@@ -66,6 +68,8 @@ class Trainers:
         self._submitters = {address: PlannerServiceStub(self._channel(address)).SubmitBatch for address in addresses}
         self._unchecked: defaultdict[int, dict[tuple[int, int], bytes]] = defaultdict(dict)
         self._complete: asyncio.Queue[int] = asyncio.Queue()
+        self._arrived: defaultdict[tuple[int, int], int] = defaultdict(int)
+        self._ahead = {replica: asyncio.Semaphore(LOOK_AHEAD) for replica in replicas}
         self.checked = 0
 
     async def open(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
@@ -96,10 +100,11 @@ class Trainers:
                 tasks.create_task(self._submit_all(replica, range(first, first + count), period_us, begin_ns))
 
     async def _submit_all(self, replica: int, iterations: range, period_us: int, begin_ns: int) -> None:
-        """Submit every iteration of a replica when its turn comes."""
+        """Submit every iteration of a replica when its turn comes, and it is not too far ahead of what was received."""
         for turn, iteration in enumerate(iterations):
             due_ns = begin_ns + (turn + replica / self._work.replicas) * period_us * 1_000
             await asyncio.sleep(max(0.0, (due_ns - now_ns()) / 1e9))
+            await self._ahead[replica].acquire()
             await self._submitters[self._address(replica)](self._work.submission(replica, iteration))
 
     async def _read(self, replica: int, rank: int, call: Call) -> None:
@@ -111,6 +116,10 @@ class Trainers:
             together[replica, rank] = payload
             if len(together) == len(self._replicas) * self._work.ranks:
                 self._complete.put_nowait(iteration)
+            self._arrived[iteration, replica] += 1
+            if self._arrived[iteration, replica] == self._work.ranks:
+                del self._arrived[iteration, replica]
+                self._ahead[replica].release()
             iteration += 1
 
     async def _check(self, count: int) -> None:
