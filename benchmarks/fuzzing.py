@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import re
 import sys
 import time
 from collections import Counter
@@ -44,6 +45,7 @@ PLANNER: Final = {
 }
 """Searches are short, for it is the service around them that is fuzzed; few plans are kept, so that some are gone."""
 
+_TIME: Final = re.compile(r"^\d\S+ \S+ ")
 _AT_ONCE: Final = 48
 _MEMORY_READINGS: Final = 10
 _EXAMPLES: Final = 20
@@ -127,8 +129,7 @@ async def _check(planner: PlannerProcess, good: GoodJob, tally: _Tally) -> None:
             tally.breaks("its health is not SERVING")
     except (grpc.RpcError, RuntimeError) as error:
         tally.breaks(f"a good request fails: {error}")
-    for line in planner.troubles():
-        tally.breaks(f"its log says: {line}")
+    tally.note_log(planner.troubles())
 
 
 class _Tally:
@@ -169,6 +170,12 @@ class _Tally:
                     "request_begins": sent.request[:_SHOWN_BYTES].hex(),
                 }
             )
+
+    def note_log(self, troubles: list[str]) -> None:
+        """Count errors of a log that is read from its beginning each time, without the times at which they were said."""
+        said = Counter(_TIME.sub("", line) for line in troubles)
+        for line, count in said.items():
+            self._faults[f"its log says: {line}"] = count
 
     def breaks(self, what: str) -> None:
         """Note that the planner is not what it was."""

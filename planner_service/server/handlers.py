@@ -5,9 +5,11 @@ Answers may be messages or bytes already serialized: a big plan is serialized in
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Protocol
 
 import grpc
+import grpc.aio
 from dip.errors import CannotFitError, InvalidRequestError
 from dip.planner.v1 import planner_pb2 as pb
 from google.protobuf import message_factory
@@ -56,7 +58,7 @@ def _ending_with_a_status(
 ) -> Callable[[bytes, Context], Awaitable[Answer | None]]:
     """Turn what is raised on purpose into its status; gRPC makes UNKNOWN of a bug, and cancellation passes."""
 
-    async def handle(request: bytes, context: Context) -> Answer | None:
+    async def answer(request: bytes, context: Context) -> Answer | None:
         try:
             if servicer.draining:
                 raise refusals.draining()
@@ -65,6 +67,13 @@ def _ending_with_a_status(
             await refusals.undecodable(request_type.DESCRIPTOR.name).abort(context)
         except (refusals.RefusalError, InvalidRequestError, CannotFitError, StoreError) as error:
             await _refusal(error).abort(context)
+
+    async def handle(request: bytes, context: Context) -> Answer | None:
+        try:
+            return await answer(request, context)
+        except grpc.aio.InternalError as error:
+            # Sending fails where the client left a moment before: the call is cancelled, only that nobody said so yet.
+            raise asyncio.CancelledError from error
 
     return handle
 
