@@ -62,7 +62,9 @@ class PlannerServer:
         )
         self._servicer = PlannerServicer(self._store, self._pool, settings)
         self._health = health.aio.HealthServicer()
-        self._compilation: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._store_answers = False
+        self._store_changed = asyncio.Event()
 
     @property
     def idle_workers(self) -> int:
@@ -78,7 +80,7 @@ class PlannerServer:
         StoreError
             The store can never be used as it is set up.
         """
-        await self._store.start(on_lost=self._servicer.on_store_lost)
+        await self._store.start(on_lost=self._servicer.on_store_lost, on_available=self._on_available)
         options = server_options(max_message_bytes=self._settings.max_message_bytes)
         self._main_server = grpc.aio.server(options=options)
         self._health_server = grpc.aio.server(options=options)
@@ -90,12 +92,15 @@ class PlannerServer:
         )
         self.address = listen(self._main_server, self._settings.listen, names.LISTEN)
         self.health_address = listen(self._health_server, self._settings.health_listen, names.HEALTH_LISTEN)
-        await self._health.set(SERVICE.full_name, health_pb2.HealthCheckResponse.SERVING)
+        await self._show_health()
         await self._main_server.start()
         await self._health_server.start()
         self._pool.start()
         self._servicer.start()
-        self._compilation = asyncio.create_task(compile_beside(), name="compilation")
+        self._tasks = [
+            asyncio.create_task(compile_beside(), name="compilation"),
+            asyncio.create_task(self._follow_store(), name="health"),
+        ]
         _log.info(
             "serving listen=%s health=%s store=%s workers=%d",
             self.address,
@@ -110,10 +115,25 @@ class PlannerServer:
         await self._health.enter_graceful_shutdown()
         await self._servicer.drain()
         await self._main_server.stop(grace=self._settings.drain_ms / 1000)
-        if self._compilation is not None:
-            self._compilation.cancel()
-            await asyncio.gather(self._compilation, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._pool.close()
         await self._store.close()
         await self._health_server.stop(grace=0)
         _log.info("stopped listen=%s", self.address)
+
+    def _on_available(self, answers: bool) -> None:
+        self._store_answers = answers
+        self._store_changed.set()
+
+    async def _follow_store(self) -> None:
+        """Be healthy as a service while the store answers; the process as such ("") is, either way."""
+        while True:
+            await self._store_changed.wait()
+            self._store_changed.clear()
+            await self._show_health()
+
+    async def _show_health(self) -> None:
+        status = health_pb2.HealthCheckResponse
+        await self._health.set(SERVICE.full_name, status.SERVING if self._store_answers else status.NOT_SERVING)

@@ -78,8 +78,10 @@ class MemoryStore:
         self._queue = MemoryQueue(clock)
         self._watches = Watches()
 
-    async def start(self, on_lost: Callable[[], None]) -> None:
+    async def start(self, on_lost: Callable[[], None], on_available: Callable[[bool], None] | None = None) -> None:
         """Nothing to connect to, and nothing that is lost before this process."""
+        if on_available is not None:
+            on_available(True)
 
     async def close(self) -> None:
         """Nothing to let go of."""

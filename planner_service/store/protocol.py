@@ -54,13 +54,15 @@ class PlanStore(Protocol):
     nobody writes to for long is forgotten, open or closed.
     """
 
-    async def start(self, on_lost: Callable[[], None]) -> None:
+    async def start(self, on_lost: Callable[[], None], on_available: Callable[[bool], None] | None = None) -> None:
         """Connect.
 
         Parameters
         ----------
         on_lost
             Called whenever the store may have lost what it held: what was submitted must be submitted again.
+        on_available
+            Called whenever it begins or ceases to answer.
 
         Raises
         ------

@@ -50,6 +50,8 @@ class RedisClient:
         """Called where the server says that another one is the primary by now."""
         self.on_back: Callable[[], None] = lambda: None
         """Called where it answers again: whoever was refused may ask again."""
+        self.on_available: Callable[[bool], None] = lambda _: None
+        """Called where it begins or ceases to answer."""
         self._answers: bool | None = None
         self._ever_answered = False
         self._asking: set[asyncio.Task[Any]] = set()
@@ -105,8 +107,10 @@ class RedisClient:
         self._ever_answered |= self._answers
         if error is not None and before is not False:
             _LOG.warning("the store is away: %s", error)
+            self.on_available(False)
         if error is None and before is not True:
             _LOG.info("the store is there: %s", self.address)
+            self.on_available(True)
             self.on_back()
 
     def refusal(self, error: RedisError | OSError) -> StoreError:

@@ -81,8 +81,10 @@ class RedisStore:
         self._questions = RedisQuestions(self._next_answers)
         self._listener: RedisListener | None = None
 
-    async def start(self, on_lost: Callable[[], None]) -> None:
+    async def start(self, on_lost: Callable[[], None], on_available: Callable[[bool], None] | None = None) -> None:
         """Connect; see `PlanStore.start`."""
+        if on_available is not None:
+            self._client.on_available = on_available
         listener = RedisListener(self._client, self._watches, on_lost)
         await listener.start()
         self._listener = listener

@@ -12,6 +12,7 @@ import scripted_engine
 from dip.digests import streamed_digest
 from dip.planner.v1 import planner_pb2 as pb
 from dip.planner.v1 import planner_pb2_grpc as pb_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from serving import client, planner, refusal, register, run, stream, submit, take
 
 from planner_service.store import (
@@ -48,8 +49,10 @@ class SharedStore(MemoryStore):
     def shared(self) -> bool:
         return True
 
-    async def start(self, on_lost: Callable[[], None]) -> None:
+    async def start(self, on_lost: Callable[[], None], on_available: Callable[[bool], None] | None = None) -> None:
         self.lost.append(on_lost)
+        await super().start(on_lost, on_available)
+        self.on_available = on_available
 
     async def settle(self, key: BatchKey, digest: bytes, outcome: Outcome) -> bool:
         if self.failure is not None:
@@ -245,5 +248,23 @@ def test_store_that_lost_everything_ends_streams_and_gets_the_same_plan_again() 
             await stub.RegisterJob(again)
             await stub.SubmitBatch(submit(0))
             assert await take(stub.StreamSchedules(stream()), 1) == [before]
+
+    run(scenario())
+
+
+def test_service_is_healthy_while_its_store_answers_and_the_process_always() -> None:
+    async def scenario() -> None:
+        async with planners({}) as (store, servers), grpc.aio.insecure_channel(servers[0].health_address) as channel:
+            watching = health_pb2_grpc.HealthStub(channel).Watch(
+                health_pb2.HealthCheckRequest(service="dip.planner.v1.PlannerService")
+            )
+            serving = health_pb2.HealthCheckResponse.SERVING
+            assert (await watching.read()).status == serving
+            assert store.on_available is not None
+            for answers, status in ((False, health_pb2.HealthCheckResponse.NOT_SERVING), (True, serving)):
+                store.on_available(answers)
+                assert (await watching.read()).status == status
+                process = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
+                assert process.status == serving
 
     run(scenario())
