@@ -172,7 +172,7 @@ class _Tally:
             )
 
     def note_log(self, troubles: list[str]) -> None:
-        """Count errors of a log that is read from its beginning each time, without the times at which they were said."""
+        """Count the errors of a log that is read from its beginning each time; when they were said does not count."""
         said = Counter(_TIME.sub("", line) for line in troubles)
         for line, count in said.items():
             self._faults[f"its log says: {line}"] = count
