@@ -18,7 +18,12 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = commands.add_parser("serve", help="run the planner", description=DESCRIPTION)
     parser.add_argument("--listen", metavar="ADDRESS", help="DIP_LISTEN: host:port or unix:///path")
     parser.add_argument("--health-listen", metavar="ADDRESS", help="DIP_HEALTH_LISTEN: where probes ask")
-    parser.add_argument("--store", metavar="URL", help="DIP_STORE: where jobs and plans are kept")
+    parser.add_argument(
+        "--store",
+        metavar="URL",
+        help="DIP_STORE: memory://, or redis://host:port/database, which planners share; a password belongs into the "
+        "environment, as process lists show arguments",
+    )
     parser.add_argument("--search-workers", metavar="N", help="DIP_SEARCH_WORKERS: solver processes; 0 chooses")
     parser.add_argument("--log-level", metavar="LEVEL", help="DIP_LOG_LEVEL: DEBUG, INFO, WARNING or ERROR")
     parser.set_defaults(run=run)

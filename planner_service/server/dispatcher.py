@@ -154,15 +154,21 @@ class Dispatcher:
                 while not self._has_room():
                     self._room.clear()
                     await self._room.wait()
-                try:
-                    found = await self._store.claim(self._claimant(), self._held())
-                except StoreError as error:
-                    _log.debug("nothing is claimed: %s", error)
-                    found = Wait(lease_ends_ms=int(_RETRY_S * 1000))
+                found = await self._claim()
                 if isinstance(found, Claim):
                     self.take(found)
                 else:
                     await _change(queue, found)
+
+    async def _claim(self) -> Claim | Wait:
+        self._reserved += 1
+        try:
+            return await self._store.claim(self._claimant(), self._held())
+        except StoreError as error:
+            _log.debug("nothing is claimed: %s", error)
+            return Wait(lease_ends_ms=int(_RETRY_S * 1000))
+        finally:
+            self._reserved -= 1
 
     async def _renew(self) -> None:
         while True:
