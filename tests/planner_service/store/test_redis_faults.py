@@ -39,6 +39,13 @@ def server(request: pytest.FixtureRequest) -> Iterator[RedisServer]:
         yield started
 
 
+@pytest.fixture
+def fresh() -> Iterator[RedisServer]:
+    """Start one server, anew for each test."""
+    with RedisServer() as started:
+        yield started
+
+
 @pytest.fixture(scope="module")
 def steady() -> Iterator[RedisServer]:
     """Start one server for the tests that leave it as it is."""
@@ -105,32 +112,32 @@ def test_server_that_lost_its_data_serves_anew(server: RedisServer) -> None:
     run(scenario())
 
 
-def test_hanging_server_is_given_up_in_time_and_taken_up_again(server: RedisServer) -> None:
+def test_hanging_server_is_given_up_in_time_and_taken_up_again(fresh: RedisServer) -> None:
     async def scenario() -> None:
         lost = Lost()
-        async with redis_store(server, on_lost=lost, timeout_s=TIMEOUT_S) as store:
+        async with redis_store(fresh, on_lost=lost, timeout_s=TIMEOUT_S) as store:
             await store.put_job(record())
-            server.send(signal.SIGSTOP)
+            fresh.send(signal.SIGSTOP)
             asked = [store.job("job") for _ in range(100)]  # more than there are connections
             answers = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 20 * TIMEOUT_S)
             assert {type(answer) for answer in answers} == {StoreAwayError}
             assert not store.available
             with store.watch(key(0).replica) as watch:
-                server.send(signal.SIGCONT)
+                fresh.send(signal.SIGCONT)
                 await watch.changed()
-            assert store.available
+            await until(lambda: store.available)
             assert await store.job("job") is not None
             assert lost.times == 0
 
     run(scenario())
 
 
-def test_server_that_hangs_unasked_is_noticed(server: RedisServer) -> None:
+def test_server_that_hangs_unasked_is_noticed(fresh: RedisServer) -> None:
     async def scenario() -> None:
-        async with redis_store(server, timeout_s=TIMEOUT_S) as store:
-            server.send(signal.SIGSTOP)
+        async with redis_store(fresh, timeout_s=TIMEOUT_S) as store:
+            fresh.send(signal.SIGSTOP)
             await until(lambda: not store.available)
-            server.send(signal.SIGCONT)
+            fresh.send(signal.SIGCONT)
             await until(lambda: store.available)
 
     run(scenario())
@@ -192,11 +199,11 @@ def test_closing_a_job_makes_room_in_a_full_server() -> None:
         run(scenario(started))
 
 
-def test_replica_is_no_store_until_it_is_the_primary(server: RedisServer) -> None:
+def test_replica_is_no_store_until_it_is_the_primary(fresh: RedisServer) -> None:
     async def scenario() -> None:
-        async with redis_store(server, timeout_s=TIMEOUT_S) as store:
+        async with redis_store(fresh, timeout_s=TIMEOUT_S) as store:
             await store.put_job(record())
-            with server.client() as client:
+            with fresh.client() as client:
                 client.replicaof("127.0.0.1", "1")
                 with pytest.raises(StoreAwayError, match="read only replica"):
                     await store.put_job(record(version=1, attempt=2))

@@ -1,0 +1,136 @@
+"""Shows that a store that can never work refuses to start, says what to set, and never shows a password."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import redis
+from redis_cases import nothing
+from serving import run
+from store_cases import add, claimant, key, planned, record
+
+from benchmarks.redis_server import RedisServer, server_programs
+from planner_service.store import Claim, StoreAwayError, StoreError
+from planner_service.store.redis_store import RedisStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PASSWORD = "s3cret/@:#?%"
+QUOTED = "s3cret%2F%40%3A%23%3F%25"
+DOCS = Path(__file__).parents[3] / "docs" / "redis.md"
+
+
+@pytest.fixture(scope="module", params=server_programs())
+def server(request: pytest.FixtureRequest) -> Iterator[RedisServer]:
+    """Start each kind of server in turn, with a password."""
+    with locked(server_programs()[request.param]) as started:
+        yield started
+
+
+@contextlib.contextmanager
+def locked(program: str) -> Iterator[RedisServer]:
+    with RedisServer(program=program) as started:
+        with started.client() as client:
+            client.config_set("requirepass", PASSWORD)
+        yield started
+
+
+def url(server: RedisServer, credentials: str, *, scheme: str = "redis") -> str:
+    return f"{scheme}://{credentials}127.0.0.1:{server.port}/1"
+
+
+def refusal(address: str) -> str:
+    """Return why a store does not start, or what it says first."""
+    said: list[str] = []
+
+    async def scenario() -> None:
+        store = RedisStore(address, timeout_s=0.5)
+        try:
+            await store.start(nothing)
+            await store.jobs()
+        except StoreError as error:
+            said.append(("away: " if isinstance(error, StoreAwayError) else "never: ") + str(error))
+        finally:
+            await store.close()
+
+    run(scenario())
+    return "".join(said)
+
+
+def test_right_password_opens(server: RedisServer) -> None:
+    assert refusal(url(server, f":{QUOTED}@")) == ""
+    assert refusal(url(server, f"default:{QUOTED}@")) == ""
+
+
+@pytest.mark.parametrize("credentials", ["", ":wrong-s3cret@", "nobody:wrong-s3cret@"])
+def test_wrong_password_is_never_right(server: RedisServer, credentials: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    said = refusal(url(server, credentials))
+    assert said.startswith("never: ")
+    assert "user or password in DIP_STORE" in said
+    assert "s3cret" not in said + caplog.text
+
+
+def test_user_needs_the_documented_rights_and_no_more(server: RedisServer) -> None:
+    rights = re.search(r"^Rights .*: `([^`]+)`", DOCS.read_text(), flags=re.MULTILINE)
+    assert rights is not None
+    with redis.Redis(port=server.port, password=PASSWORD) as client:
+        client.execute_command("ACL", "SETUSER", "planner", "on", ">s3cret", *rights[1].split())
+        client.execute_command("ACL", "SETUSER", "reader", "on", ">s3cret", "~dip:*", "&dip:*", "+@read", "+info")
+
+    async def scenario() -> None:
+        store = RedisStore(url(server, "planner:s3cret@"))
+        await store.start(nothing)
+        await store.put_job(record())
+        await add(store, 0)
+        claim = await store.claim(claimant(), [])
+        assert isinstance(claim, Claim)
+        await store.renew(claimant(), [claim])
+        await store.release(claimant(), [claim])
+        with store.watch(key(0).replica) as watch:
+            await store.settle(key(0), b"digest", planned())
+            await watch.changed()
+        await store.put_job(record(version=1, attempt=2))
+        await store.close()
+
+    run(scenario())
+    said = refusal(url(server, "reader:s3cret@"))
+    assert said.startswith("never: ")
+    assert "forbids the user in DIP_STORE" in said
+    assert "s3cret" not in said
+
+
+def test_server_without_tls_is_not_spoken_to_with_it(server: RedisServer) -> None:
+    said = refusal(url(server, f":{QUOTED}@", scheme="rediss"))
+    assert "TLS" in said
+    assert "s3cret" not in said
+
+
+def test_cluster_is_refused() -> None:
+    bus = RedisServer()  # for its free port: the usual one is above all ports
+    with RedisServer(options={"cluster-enabled": "yes", "cluster-port": str(bus.port)}) as cluster:
+        said = refusal(cluster.url)
+        assert said.startswith("never: ")
+        assert "Redis Cluster" in said
+
+
+def test_eviction_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    with RedisServer(options={"maxmemory": "100mb", "maxmemory-policy": "allkeys-lru"}) as evicting:
+        assert refusal(evicting.url) == ""
+        assert caplog.text.count("allkeys-lru, not noeviction") == 1
+
+
+def test_password_is_not_shown_where_nothing_answers(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    server = RedisServer()
+    said = refusal(url(server, "user:s3cret@"))
+    server.close()
+    assert said.startswith(f"away: redis://127.0.0.1:{server.port}/1: ")
+    assert caplog.text.count("the store is away") == 1
+    assert "s3cret" not in said + caplog.text
