@@ -136,7 +136,8 @@ class PlannerClient:
     def wait_until_reachable(self, request: pb.GetJobRequest, timeout_s: float) -> bool:
         """Ask all planners about the job and speak to one that answers, whatever it answers.
 
-        The preferred one has a head start: without it whoever is nearest would be taken.
+        The preferred one has a head start: without it whoever is nearest would be taken. Where none answers, one that
+        can be connected to counts too: it is there, and may only be busy.
 
         Returns
         -------
@@ -151,6 +152,7 @@ class PlannerClient:
                 )
                 for connection in connections
             ]
+            connected = [grpc.channel_ready_future(connection.channel) for connection in connections]
 
         def note(turn: int, done: grpc.Future[pb.GetJobResponse]) -> None:
             heard.put((turn, _is_answer(done)))
@@ -158,8 +160,12 @@ class PlannerClient:
         for turn, call in enumerate(calls):
             call.add_done_callback(partial(note, turn))
         found = _first_to_answer(heard, len(calls))
+        if found is None:
+            found = next((turn for turn, future in enumerate(connected) if future.done()), None)
         for call in calls:
             call.cancel()
+        for future in connected:
+            future.cancel()
         if found is None:
             return False
         self._connections.speak_to(connections[found].endpoint)

@@ -363,13 +363,12 @@ def test_at_the_start_the_preferred_one_goes_before_others(
     assert between.endpoint == between.endpoints.each[0]
 
 
-def test_planners_that_all_hang_are_waited_for_no_longer_than_told(
+def test_planners_that_are_there_and_answer_nothing_in_time_may_be_busy(
     two: tuple[FakePlanner, FakePlanner], between: PlannerClient
 ) -> None:
     for planner in two:
         planner.hang()
-    assert not between.wait_until_reachable(JOB, 0.2)
-    assert not between.wait_until_reachable(JOB, 0.0)
+    assert between.wait_until_reachable(JOB, 0.5)
     assert between.endpoint == between.endpoints.each[0]
 
 

@@ -120,8 +120,8 @@ def test_a_registration_that_may_or_may_not_count_is_superseded(
 def test_a_planner_that_never_answers_is_given_up_before_the_other_processes_lose_patience(
     planner: FakePlanner, client: PlannerClient
 ) -> None:
-    planner.hang("RegisterJob")
-    start = decide(client, step_timeout_s=1.0)()
+    planner.hang()
+    start = decide(client, step_timeout_s=2.0)()
     assert start.registration.attempt == NOW_US + 1
 
 
@@ -176,6 +176,13 @@ def test_time_that_one_planner_took_is_not_given_to_the_next() -> None:
     several.close()
     for one in planners:
         one.stop()
+
+
+def test_a_planner_that_is_slow_to_answer_at_first_is_registered_with_all_the_same(
+    planner: FakePlanner, client: PlannerClient
+) -> None:
+    planner.hang("GetJob")
+    assert decide(client, job_id="vlm", connect_wait_s=0.5)().registered
 
 
 def test_a_clock_that_went_back_does_not_keep_a_job_from_starting(planner: FakePlanner, client: PlannerClient) -> None:
