@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 BEGINNING_S: Final = 300.0
 """How long the first plans may take: the search's kernels may have to be compiled."""
 
-_RECOVERY_S = 60.0
+_RECOVERY_S = 120.0
 _LONGEST_GAP_S = 1.5
 
 _log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class Campaign:
         How often each kind strikes.
     seed
         Of what strikes when, and for how long.
-    batch_ms, budget_ms
+    batch_ms, budget_ms, haste, partitions
         See `Site`.
     """
 
@@ -51,6 +51,8 @@ class Campaign:
     seed: int
     batch_ms: int
     budget_ms: int
+    haste: float = 1.0
+    partitions: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,7 +106,7 @@ class Run:
 
     def _strike(self, kind: str, draw: random.Random) -> None:
         training = self._site.training
-        time.sleep(draw.uniform(0.0, _LONGEST_GAP_S))  # any moment of an iteration
+        self._site.last(draw, 0.0, _LONGEST_GAP_S)  # any moment of an iteration
         began_s = time.monotonic()
         STRIKES[kind](self._site, draw)
         ended_s = time.monotonic()
@@ -173,7 +175,13 @@ def run(campaign: Campaign, logs: Path | None = None) -> dict[str, Any]:
     logs
         A directory that gets the logs of all processes.
     """
-    with Site(batch_ms=campaign.batch_ms, budget_ms=campaign.budget_ms) as site:
+    site = Site(
+        batch_ms=campaign.batch_ms,
+        budget_ms=campaign.budget_ms,
+        haste=campaign.haste,
+        partitions=campaign.partitions,
+    )
+    with site:
         made = Run(campaign, site)
         made.go()
         if logs is not None:

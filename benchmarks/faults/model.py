@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from trainer_agent import Chunk, Instance, Results, StageTask
 
 DTYPE: Final = torch.float64
-LAYERS: Final = {"vision": 4, "language": 8}
+LAYERS: Final = {"vision": 4, "language": 4}
 INPUTS: Final = {"vision": (), "language": ("vision",)}
 LEARNING_RATE: Final = 0.02
 """High enough that a wrong gradient shows in the losses that follow."""
 
-_WIDTH, _RAW_FEATURES, _MICROBATCHES = 6, 3, 4
+_WIDTH, _RAW_FEATURES, _MICROBATCHES = 6, 3, 3
 
 
 def make_spec(*, ranks: int, replicas: int, budget_ms: int) -> pb.JobSpec:

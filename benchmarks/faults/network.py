@@ -60,6 +60,7 @@ class Network:
         self._loop = asyncio.new_event_loop()
         self._ended = asyncio.Event()
         self._whole = asyncio.Event()
+        self._connections: set[asyncio.Task[None]] = set()
         self._listening = threading.Event()
         self._thread = threading.Thread(target=self._run, name="network", daemon=True)
         self.port = 0
@@ -96,20 +97,25 @@ class Network:
         self._listening.set()
         await self._ended.wait()
         server.close()
+        self._whole.set()
+        await asyncio.gather(*self._connections)
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Carry a connection until either side, or the network, is gone."""
+        if (carrying := asyncio.current_task()) is not None:
+            self._connections.add(carrying)
+            carrying.add_done_callback(self._connections.discard)
         with contextlib.closing(writer), contextlib.suppress(OSError):
             await self._whole.wait()
             above, below = await asyncio.open_connection("127.0.0.1", self._server_port)
             with contextlib.closing(below):
-                ways = {asyncio.create_task(self._pass(reader, below)), asyncio.create_task(self._pass(above, writer))}
-                try:
-                    # Neither Redis nor its clients close one direction alone.
-                    await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    for way in ways:
-                        way.cancel()
-                    await asyncio.gather(*ways, return_exceptions=True)
+                # Neither Redis nor its clients close one direction alone.
+                ways = [self._pass(reader, below), self._pass(above, writer), self._ended.wait()]
+                tasks = [asyncio.ensure_future(way) for way in ways]
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Carry one direction of a connection to its end."""

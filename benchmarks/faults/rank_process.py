@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
+from dip.partition import default_partition
 from dip.planner.v1 import planner_pb2 as pb
 
 from benchmarks.faults import checkpoints
@@ -58,6 +59,8 @@ class Run:
         How often the loader has a batch.
     budget_ms
         Search time of a plan.
+    partitions
+        Whether the planner partitions the model; otherwise the default partition is loaded.
     """
 
     place: int
@@ -70,6 +73,7 @@ class Run:
     resumed_from: Path | None
     batch_ms: int
     budget_ms: int
+    partitions: bool
 
     @property
     def log(self) -> Path:
@@ -138,7 +142,7 @@ class RankLoop:
             raise TrainerAgentError("the fault run needs planners")
         client = WitnessedClient(settings.endpoints, self._say)
         spec = make_spec(ranks=run.ranks, replicas=run.replicas, budget_ms=run.budget_ms)
-        request = pb.RegisterJobRequest(spec=spec)
+        request = pb.RegisterJobRequest(spec=spec, partition=None if run.partitions else default_partition(spec))
         first = FirstRegistration(request, settings, client, step_timeout_s=mesh.timeout.total_seconds())
         start = agree_on_start(request, first, mesh)
         link = PlannerLink(client, start, replica=mesh.replica, rank=mesh.rank)

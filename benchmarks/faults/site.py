@@ -17,6 +17,7 @@ from planner_service import settings as planner_names
 from trainer_agent import settings as agent_names
 
 if TYPE_CHECKING:
+    import random
     from types import TracebackType
 
 PLANNERS: Final = 2
@@ -40,6 +41,10 @@ class Site:
         How often the ranks' loaders have a batch.
     budget_ms
         Search time of a plan.
+    haste
+        Faults last so many times shorter.
+    partitions
+        Whether planners partition the model at each start; otherwise the ranks say that the default is loaded.
 
     Attributes
     ----------
@@ -55,8 +60,9 @@ class Site:
         What is wrong with batches that were accepted and have no outcome, as far as they were looked for.
     """
 
-    def __init__(self, *, batch_ms: int, budget_ms: int) -> None:
+    def __init__(self, *, batch_ms: int, budget_ms: int, haste: float, partitions: bool) -> None:
         self._batch_ms, self._budget_ms = batch_ms, budget_ms
+        self._haste, self._partitions = haste, partitions
         self._open = contextlib.ExitStack()
         self.networks: list[Network] = []
         self.planners: list[PlannerProcess] = []
@@ -82,6 +88,10 @@ class Site:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._open.close()
+
+    def last(self, draw: random.Random, least_s: float, most_s: float) -> None:
+        """Let a fault last."""
+        time.sleep(draw.uniform(least_s, most_s) / self._haste)
 
     def empty_redis(self) -> None:
         """Start a killed Redis without its data."""
@@ -113,4 +123,5 @@ class Site:
             },
             batch_ms=self._batch_ms,
             budget_ms=self._budget_ms,
+            partitions=self._partitions,
         )

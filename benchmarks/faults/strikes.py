@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -26,7 +25,7 @@ def planner_killed(site: Site, draw: random.Random) -> None:
     """SIGKILL of one planner, which is started again after a while."""
     planner = draw.choice(site.planners)
     planner.kill()
-    _last(draw, 0.0, 4.0)
+    site.last(draw, 0.0, 4.0)
     planner.start()
 
 
@@ -34,7 +33,7 @@ def planners_killed(site: Site, draw: random.Random) -> None:
     """SIGKILL of all planners, which are started again one after the other."""
     for planner in site.planners:
         planner.kill()
-    _last(draw, 0.0, 3.0)
+    site.last(draw, 0.0, 3.0)
     for planner in draw.sample(site.planners, len(site.planners)):
         planner.start()
 
@@ -43,21 +42,21 @@ def planner_stopped(site: Site, draw: random.Random) -> None:
     """SIGSTOP of one planner, longer or shorter than its lease; then it goes on with what it held."""
     planner = draw.choice(site.planners)
     planner.send(signal.SIGSTOP)
-    _last(draw, 0.5, 8.0)
+    site.last(draw, 0.5, 8.0)
     planner.send(signal.SIGCONT)
 
 
 def redis_killed(site: Site, draw: random.Random) -> None:
     """Redis is killed and started again with its data."""
     site.redis.kill()
-    _last(draw, 0.0, 4.0)
+    site.last(draw, 0.0, 4.0)
     site.redis.start()
 
 
 def redis_emptied(site: Site, draw: random.Random) -> None:
     """Redis is killed and started again without its data."""
     site.redis.kill()
-    _last(draw, 0.0, 4.0)
+    site.last(draw, 0.0, 4.0)
     site.empty_redis()
 
 
@@ -65,7 +64,7 @@ def redis_full(site: Site, draw: random.Random) -> None:
     """Redis has no room for anything new."""
     client = site.redis.client()
     client.config_set("maxmemory", 1)
-    _last(draw, 1.0, 5.0)
+    site.last(draw, 1.0, 5.0)
     client.config_set("maxmemory", 0)
     client.close()
 
@@ -75,7 +74,7 @@ def network_slow(site: Site, draw: random.Random) -> None:
     networks = _some(site.networks, draw)
     for network in networks:
         network.quality = Quality(delay_s=draw.uniform(0.05, 0.2), bytes_per_s=draw.choice([0, 2**18, 2**20]))
-    _last(draw, 2.0, 6.0)
+    site.last(draw, 2.0, 6.0)
     for network in networks:
         network.quality = PERFECT
 
@@ -85,7 +84,7 @@ def network_cut(site: Site, draw: random.Random) -> None:
     networks = _some(site.networks, draw)
     for network in networks:
         network.cut()
-    _last(draw, 0.5, 6.0)
+    site.last(draw, 0.5, 6.0)
     for network in networks:
         network.mend()
 
@@ -107,7 +106,7 @@ def agents_killed(site: Site, draw: random.Random) -> None:
     """SIGKILL of all ranks; the job is started again at an older iteration, with other data."""
     site.training.kill()
     site.look_for_lost_batches()  # a new attempt drops them
-    _last(draw, 0.0, 1.0)
+    site.last(draw, 0.0, 1.0)
     site.training.resume(draw)
 
 
@@ -128,11 +127,6 @@ STRIKES: Final[dict[str, Strike]] = {
     )
 }
 """By name."""
-
-
-def _last(draw: random.Random, least_s: float, most_s: float) -> None:
-    """Let a fault last."""
-    time.sleep(draw.uniform(least_s, most_s))
 
 
 def _some(those: Sequence[_One], draw: random.Random) -> list[_One]:

@@ -45,6 +45,8 @@ class Plan:
         ``DIP_PLANNER_ENDPOINT`` of each process.
     environment
         Further settings of all of them.
+    batch_ms, budget_ms, partitions
+        See `Site`.
     """
 
     ranks: int
@@ -53,6 +55,7 @@ class Plan:
     environment: dict[str, str]
     batch_ms: int
     budget_ms: int
+    partitions: bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,6 +118,7 @@ class Start:
                     resumed_from=resumed.directory if resumed else None,
                     batch_ms=plan.batch_ms,
                     budget_ms=plan.budget_ms,
+                    partitions=plan.partitions,
                 )
             )
             for place, endpoint in enumerate(plan.endpoints)

@@ -6,6 +6,7 @@ Nothing here sleeps in place of work: ranks are told how far to go, and what the
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 import subprocess
 import sys
@@ -35,9 +36,18 @@ TOLERANCE = 1e-9
 
 
 class Planner:
-    """``dip serve`` on a UNIX socket, killed and started again as a test likes."""
+    """``dip serve`` on a UNIX socket, killed and started again as a test likes.
 
-    def __init__(self, directory: Path) -> None:
+    Parameters
+    ----------
+    directory
+        For its socket and its log.
+    settings
+        Further settings by their names in the environment.
+    """
+
+    def __init__(self, directory: Path, settings: dict[str, str] | None = None) -> None:
+        self._settings = settings or {}
         self.endpoint = f"unix://{directory}/planner.sock"
         self._log = directory / "planner.log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -47,7 +57,10 @@ class Planner:
         arguments = ["serve", "--listen", self.endpoint, "--health-listen", "127.0.0.1:0", "--search-workers", "1"]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "planner_service.cli", *arguments], stdout=log, stderr=log
+                [sys.executable, "-m", "planner_service.cli", *arguments],
+                env=os.environ | self._settings,
+                stdout=log,
+                stderr=log,
             )
         with self._channel() as channel:
             pb_grpc.PlannerServiceStub(channel).ListJobs(pb.ListJobsRequest(), timeout=PATIENCE_S, wait_for_ready=True)
