@@ -25,14 +25,20 @@ end
 if redis.call('EXISTS', queue) == 0 then
   redis.call('XGROUP', 'CREATE', queue, GROUP, '0', 'MKSTREAM')
   redis.call('ZADD', 'dip:turns', redis.call('INCR', 'dip:counter'), job)
+else
+  holders(job) -- makes sure of the group
 end
 local count = redis.call('HINCRBY', job_key(job), 'counter', 1)
 local id = redis.call('XADD', queue, string.format('%.0f', count) .. '-' .. iteration, 'replica', replica)
 redis.call('HSET', key, iteration .. ':digest', digest, iteration .. ':batch', batch, iteration .. ':queue', id)
 redis.call('ZADD', key .. ':unsettled', 0, iteration)
+if not name then
+  redis.call('ZADD', waiting_key(job), 0, member_of(id, is_running(job, replica, iteration)))
+  touch(idle_ms, job, replica)
+  tell_queue()
+  return {'added', digest, 0}
+end
+give(job, id, consumer_of(name, lease_ms), 1)
 touch(idle_ms, job, replica)
 tell_queue()
-if not name then return {'added', digest, 0} end
-pending(job)
-give(job, id, consumer_of(name, lease_ms), 2)
 return {'added', digest, 0, id, workers_with(idle_ms, name, lease_ms, workers, takes_all)}

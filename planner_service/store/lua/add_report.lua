@@ -17,6 +17,10 @@ end
 
 if (redis.call('HGET', key, 'reported') or '') < iteration then
   redis.call('HSET', key, 'reported', iteration, 'running', running)
+  local id = redis.call('HGET', key, running .. ':queue')
+  if id and redis.call('ZREM', waiting_key(job), member_of(id, false)) == 1 then
+    redis.call('ZADD', waiting_key(job), 0, member_of(id, true))
+  end
 end
 if (redis.call('HGET', job_key(job), 'reported') or '') < iteration then
   redis.call('HSET', job_key(job), 'reported', iteration)

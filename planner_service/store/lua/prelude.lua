@@ -3,13 +3,14 @@
 -- Job ids come percent-encoded, so that they hold no colon. An iteration is text of 19 digits and never a number: numbers
 -- of Lua and scores of sorted sets would round it, and text of one length sorts as the numbers do.
 
-local GROUP, WAITING = 'planners', 'waiting'
+local GROUP, WAITING = 'planners', 'waiting' -- WAITING is the consumer of what was given back
 local ZERO = string.rep('0', 19)
 local NEWEST_KEPT = 2 -- iterations with an outcome that stay whatever they take
 local ALL = 1000000 -- more entries than a queue holds
 
 local function job_key(job) return 'dip:job:' .. job end
 local function queue_key(job) return 'dip:job:' .. job .. ':queue' end
+local function waiting_key(job) return 'dip:job:' .. job .. ':waiting' end
 local function replicas_key(job) return 'dip:job:' .. job .. ':replicas' end
 local function replica_key(job, replica) return 'dip:job:' .. job .. ':' .. replica end
 
@@ -22,7 +23,8 @@ local function tell_queue() tell('queue') end
 
 -- Lets what a write touched live for so long without another one. No key of a job outlives the job's own hash.
 local function touch(idle_ms, job, replica)
-  local keys = {'dip:jobs', 'dip:closed', 'dip:turns', 'dip:counter', job_key(job), queue_key(job), replicas_key(job)}
+  local keys = {'dip:jobs', 'dip:closed', 'dip:turns', 'dip:counter', job_key(job)}
+  for _, key in ipairs({queue_key(job), waiting_key(job), replicas_key(job)}) do keys[#keys + 1] = key end
   if replica then
     local key = replica_key(job, replica)
     redis.call('SADD', replicas_key(job), replica)
@@ -43,8 +45,25 @@ end
 
 -- ------------------------------------------------------------------------------------------------ the queue of a job
 
+-- An entry as a member of the sorted set of those that nobody holds: the nearest iteration first, then the first to come;
+-- behind all others what its replica is running by now.
+local function member_of(id, is_running)
+  return (is_running and '1' or '0') .. padded(string.match(id, '%-(%d+)$')) .. ':' .. id
+end
+local function id_of(member) return string.sub(member, 22) end
+
+local function is_running(job, replica, iteration)
+  return iteration <= (redis.call('HGET', replica_key(job, replica), 'running') or '')
+end
+
+-- The member that an entry is, or would be, now.
+local function member_now(job, id)
+  local entry = redis.call('XRANGE', queue_key(job), id, id)[1]
+  return member_of(id, entry and is_running(job, entry[2][2], padded(string.match(id, '%-(%d+)$'))))
+end
+
 local function drop_queue(job)
-  redis.call('UNLINK', queue_key(job))
+  redis.call('UNLINK', queue_key(job), waiting_key(job))
   redis.call('ZREM', 'dip:turns', job)
 end
 
@@ -54,38 +73,40 @@ local function dequeue(job, ids)
   for _, id in ipairs(ids) do
     redis.call('XACK', queue, GROUP, id)
     redis.call('XDEL', queue, id)
+    redis.call('ZREM', waiting_key(job), member_of(id, false), member_of(id, true))
   end
   if redis.call('XLEN', queue) == 0 then drop_queue(job) end
 end
 
--- Hands what is new to the consumer that stands for nobody, and returns all entries: {id, consumer, idle, deliveries}.
-local function pending(job)
+-- The consumers that hold entries, {consumer, how many}.
+local function holders(job)
   local queue = queue_key(job)
-  local read = {'XREADGROUP', 'GROUP', GROUP, WAITING, 'COUNT', ALL, 'STREAMS', queue, '>'}
-  local moved = redis.pcall(unpack(read))
-  if moved and moved.err then -- somebody deleted the group
-    redis.call('XGROUP', 'CREATE', queue, GROUP, '0')
-    redis.call(unpack(read))
+  local summary = redis.pcall('XPENDING', queue, GROUP)
+  if not summary.err then return summary[4] or {} end
+  redis.call('XGROUP', 'CREATE', queue, GROUP, '0') -- somebody has deleted it, and with it who holds what
+  for _, entry in ipairs(redis.call('XRANGE', queue, '-', '+')) do
+    redis.call('ZADD', waiting_key(job), 0, member_now(job, entry[1]))
   end
-  return redis.call('XPENDING', queue, GROUP, '-', '+', ALL)
+  return {}
 end
 
 -- A planner's consumer is called '<lease in ms>:<name>', so that each entry tells how long its lease is.
 local function consumer_of(name, lease_ms) return lease_ms .. ':' .. name end
-local function lease_of(consumer) return tonumber(string.match(consumer, '^%d+')) end
+local function lease_of(consumer) return tonumber(string.match(consumer, '^(%d+):')) end -- nil of WAITING
 local function name_of(consumer) return string.match(consumer, '^%d+:(.*)$') end
 
--- The entry if the planner has claimed it, else nil.
+-- The entry if the planner has claimed it, else nil: {id, consumer, idle, deliveries}.
 local function owned(job, id, name)
-  local queue = queue_key(job)
-  if redis.call('EXISTS', queue) == 0 then return nil end
-  local entry = redis.call('XPENDING', queue, GROUP, id, id, 1)[1]
+  local found = redis.pcall('XPENDING', queue_key(job), GROUP, id, id, 1)
+  if found.err then return nil end -- there is no such queue any more
+  local entry = found[1]
   if entry and name_of(entry[2]) == name then return entry end
   return nil
 end
 
+-- Hands an entry over. XREADGROUP would hand out what came first; this hands out what is nearest.
 local function give(job, id, consumer, deliveries)
-  redis.call('XCLAIM', queue_key(job), GROUP, consumer, 0, id, 'RETRYCOUNT', deliveries, 'JUSTID')
+  redis.call('XCLAIM', queue_key(job), GROUP, consumer, 0, id, 'RETRYCOUNT', deliveries, 'FORCE', 'JUSTID')
 end
 
 -- Writes down that a planner lives, and returns the solver processes of those that take every job's batches, and its own.

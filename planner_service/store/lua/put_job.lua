@@ -16,6 +16,7 @@ if stands[2] ~= attempt then
 elseif closed == '1' then
   for _, replica in ipairs(redis.call('SMEMBERS', replicas_key(job))) do
     forget_unsettled(replica_key(job, replica), '+')
+    redis.call('HDEL', replica_key(job, replica), 'running')
   end
   drop_queue(job)
 end

@@ -5,6 +5,7 @@ for at = 2, #ARGV, 2 do
   local entry = owned(job, id, name)
   if entry then
     give(job, id, WAITING, entry[4] - 1)
+    redis.call('ZADD', waiting_key(job), 0, member_now(job, id))
     local consumer = entry[2]
     if #redis.call('XPENDING', queue_key(job), GROUP, '-', '+', 1, consumer) == 0 then
       redis.call('XGROUP', 'DELCONSUMER', queue_key(job), GROUP, consumer)

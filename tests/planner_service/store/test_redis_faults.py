@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-TIMEOUT_S = 0.5
+SHORT_S = 1.0
 
 
 class Lost:
@@ -67,7 +67,7 @@ async def fill(store: PlanStore, job_id: str) -> int:
 def test_what_a_killed_server_kept_is_there_when_it_is_back(tmp_path: Path) -> None:
     async def scenario(server: RedisServer) -> None:
         lost = Lost()
-        async with redis_store(server, on_lost=lost, timeout_s=TIMEOUT_S) as store:
+        async with redis_store(server, on_lost=lost) as store:
             await store.put_job(record())
             await plan(store, 0)
             await add(store, 1)
@@ -92,7 +92,7 @@ def test_what_a_killed_server_kept_is_there_when_it_is_back(tmp_path: Path) -> N
 def test_server_that_lost_its_data_serves_anew(server: RedisServer) -> None:
     async def scenario() -> None:
         lost = Lost()
-        async with redis_store(server, on_lost=lost, timeout_s=TIMEOUT_S) as store:
+        async with redis_store(server, on_lost=lost) as store:
             await store.put_job(record(spec=b"before"))
             await add(store, 1)
             held = await store.claim(claimant(), [])
@@ -115,11 +115,11 @@ def test_server_that_lost_its_data_serves_anew(server: RedisServer) -> None:
 def test_hanging_server_is_given_up_in_time_and_taken_up_again(fresh: RedisServer) -> None:
     async def scenario() -> None:
         lost = Lost()
-        async with redis_store(fresh, on_lost=lost, timeout_s=TIMEOUT_S) as store:
+        async with redis_store(fresh, on_lost=lost, timeout_s=SHORT_S) as store:
             await store.put_job(record())
             fresh.send(signal.SIGSTOP)
             asked = [store.job("job") for _ in range(100)]  # more than there are connections
-            answers = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 20 * TIMEOUT_S)
+            answers = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 20 * SHORT_S)
             assert {type(answer) for answer in answers} == {StoreAwayError}
             assert not store.available
             with store.watch(key(0).replica) as watch:
@@ -134,7 +134,7 @@ def test_hanging_server_is_given_up_in_time_and_taken_up_again(fresh: RedisServe
 
 def test_server_that_hangs_unasked_is_noticed(fresh: RedisServer) -> None:
     async def scenario() -> None:
-        async with redis_store(fresh, timeout_s=TIMEOUT_S) as store:
+        async with redis_store(fresh, timeout_s=SHORT_S) as store:
             fresh.send(signal.SIGSTOP)
             await until(lambda: not store.available)
             fresh.send(signal.SIGCONT)
@@ -148,7 +148,7 @@ def test_server_may_come_after_the_planner() -> None:
         lost = Lost()
         server = RedisServer()
         try:
-            async with redis_store(server, on_lost=lost, timeout_s=TIMEOUT_S) as store:
+            async with redis_store(server, on_lost=lost) as store:
                 assert not store.available
                 with pytest.raises(StoreAwayError, match=f"redis://127.0.0.1:{server.port}/0"):
                     await store.jobs()
@@ -201,7 +201,7 @@ def test_closing_a_job_makes_room_in_a_full_server() -> None:
 
 def test_replica_is_no_store_until_it_is_the_primary(fresh: RedisServer) -> None:
     async def scenario() -> None:
-        async with redis_store(fresh, timeout_s=TIMEOUT_S) as store:
+        async with redis_store(fresh) as store:
             await store.put_job(record())
             with fresh.client() as client:
                 client.replicaof("127.0.0.1", "1")

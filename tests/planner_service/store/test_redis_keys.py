@@ -123,7 +123,9 @@ def test_closed_job_keeps_no_queue_and_no_batch(server: RedisServer) -> None:
             await use_all(store, "job")
             await store.put_job(replace(record(version=1), closed=True))
         with server.client() as client:
-            assert client.exists("dip:job:job:queue", "dip:job:job:0:unsettled", "dip:turns") == 0
+            assert (
+                client.exists("dip:job:job:queue", "dip:job:job:waiting", "dip:job:job:0:unsettled", "dip:turns") == 0
+            )
             fields = {name.decode().partition(":")[2] for name in client.hkeys("dip:job:job:0")}
             assert fields == {"", "digest", "ranks", "0", "1", "answer", "reason", "bytes"}
 
@@ -175,7 +177,8 @@ def test_stray_entry_of_a_queue_is_passed_over(server: RedisServer) -> None:
             await store.put_job(record())
             await add(store, 5)
             with server.client() as client:
-                client.xadd("dip:job:job:queue", {"replica": "0"}, id="99999999999999-3")
+                client.xadd("dip:job:job:queue", {"replica": "0"}, id="9999999999999-3")
+                client.zadd("dip:job:job:waiting", {"00000000000000000003:9999999999999-3": 0})
             claim = await store.claim(claimant(), [])
             assert isinstance(claim, Claim)
             assert claim.key == BatchKey(replica=key(5).replica, iteration=5)

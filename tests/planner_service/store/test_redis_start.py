@@ -45,12 +45,12 @@ def url(server: RedisServer, credentials: str, *, scheme: str = "redis") -> str:
     return f"{scheme}://{credentials}127.0.0.1:{server.port}/1"
 
 
-def refusal(address: str) -> str:
+def refusal(address: str, *, timeout_s: float = 10.0) -> str:
     """Return why a store does not start, or what it says first."""
     said: list[str] = []
 
     async def scenario() -> None:
-        store = RedisStore(address, timeout_s=0.5)
+        store = RedisStore(address, timeout_s=timeout_s)
         try:
             await store.start(nothing)
             await store.jobs()
@@ -107,7 +107,7 @@ def test_user_needs_the_documented_rights_and_no_more(server: RedisServer) -> No
 
 
 def test_server_without_tls_is_not_spoken_to_with_it(server: RedisServer) -> None:
-    said = refusal(url(server, f":{QUOTED}@", scheme="rediss"))
+    said = refusal(url(server, f":{QUOTED}@", scheme="rediss"), timeout_s=0.5)
     assert "TLS" in said
     assert "s3cret" not in said
 
