@@ -126,13 +126,21 @@ class RedisClient:
             case TimeoutError() | RedisTimeoutError():
                 return StoreAwayError(f"{self.address} did not answer within {self.timeout_s} s{self._tls_hint()}")
         if _is_tls_error(error):
-            return UnusableRedisError(f"{self.address} has no certificate that is trusted, or no TLS: {text}")
-        return StoreAwayError(f"{self.address}: {text}")
+            return UnusableRedisError(
+                f"{self.address} has no certificate that is trusted, or no TLS: {text}; "
+                "DIP_STORE=rediss://...?ssl_ca_certs=/path names who is trusted"
+            )
+        return StoreAwayError(f"{self.address}: {text}{self._plain_hint(text)}")
 
     def _tls_hint(self) -> str:
         if not self.address.tls or self._ever_answered:
             return ""
         return "; it may not speak TLS, which rediss:// asks for"
+
+    def _plain_hint(self, text: str) -> str:
+        if self.address.tls or self._ever_answered or " connecting to " in text:
+            return ""
+        return "; it may speak TLS only, which rediss:// asks for"
 
     async def _run(self, script: Script, arguments: tuple[bytes | str | int, ...]) -> Any:
         try:

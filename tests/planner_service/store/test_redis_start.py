@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -110,6 +112,52 @@ def test_server_without_tls_is_not_spoken_to_with_it(server: RedisServer) -> Non
     said = refusal(url(server, f":{QUOTED}@", scheme="rediss"), timeout_s=0.5)
     assert "TLS" in said
     assert "s3cret" not in said
+
+
+@pytest.fixture(scope="module")
+def encrypted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """Start a server with a certificate of its own; yield where it takes TLS, and the certificate."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("openssl, which makes the certificate, is not installed")
+    folder = tmp_path_factory.mktemp("tls")
+    certificate, private = folder / "server.pem", folder / "server.key"
+    named = ["-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]
+    files = ["-keyout", str(private), "-out", str(certificate)]
+    subprocess.run([openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", *named, *files], check=True)
+    place = f"127.0.0.1:{RedisServer().port}"
+    options = {
+        "tls-port": place.partition(":")[2],
+        "tls-cert-file": str(certificate),
+        "tls-key-file": str(private),
+        "tls-ca-cert-file": str(certificate),
+        "tls-auth-clients": "no",
+    }
+    for program in server_programs().values():
+        server = RedisServer(program=program, options=options)
+        with contextlib.suppress(RuntimeError), server:
+            yield place, certificate
+            return
+    pytest.skip("no server here speaks TLS")
+
+
+def test_certificate_is_checked(encrypted: tuple[str, Path]) -> None:
+    place, certificate = encrypted
+    assert refusal(f"rediss://{place}/?ssl_ca_certs={certificate}") == ""
+    untrusted = refusal(f"rediss://{place}/")
+    assert untrusted.startswith("never: ")
+    assert "ssl_ca_certs" in untrusted
+    plain = refusal(f"redis://{place}/")
+    assert plain.startswith("away: ")
+    assert "it may speak TLS only, which rediss:// asks for" in plain
+
+
+def test_server_that_repeats_the_password_is_not_repeated(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    with RedisServer(options={"rename-command": "AUTH NOAUTH"}) as server:
+        said = refusal(url(server, "user:s3cret@"))
+        assert "'***'" in said
+        assert "s3cret" not in said + caplog.text
 
 
 def test_cluster_is_refused() -> None:
