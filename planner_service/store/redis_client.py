@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 from redis.asyncio import BlockingConnectionPool, Connection, Redis, SSLConnection
@@ -17,6 +18,7 @@ from redis.exceptions import (
     OutOfMemoryError,
     ReadOnlyError,
     RedisError,
+    ResponseError,
 )
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger(__name__)
 _MAX_CONNECTIONS: Final = 16
+_QUIET_S: Final = 60.0  # the same refusal is logged once in this time
 
 
 class RedisClient:
@@ -54,6 +57,7 @@ class RedisClient:
         """Called where it begins or ceases to answer."""
         self._answers: bool | None = None
         self._ever_answered = False
+        self._warned = ("", 0.0)
         self._asking: set[asyncio.Task[Any]] = set()
         self._pool: Any = BlockingConnectionPool(
             connection_class=SSLConnection if address.tls else Connection,
@@ -101,7 +105,7 @@ class RedisClient:
             await asyncio.wait(self._asking)
         await self._pool.aclose()
 
-    def note(self, error: StoreAwayError | None) -> None:
+    def note(self, error: StoreError | None) -> None:
         """Take note of whether it answers; the log has a line each time that this changes."""
         before, self._answers = self._answers, error is None
         self._ever_answered |= self._answers
@@ -162,16 +166,25 @@ class RedisClient:
         try:
             async with asyncio.timeout(self.timeout_s):
                 answer = await question
-        except (RedisError, OSError) as error:  # an OSError is the timeout, too
+        except ResponseError as error:
             refusal = self.refusal(error)
+            self._warn(refusal)
             if isinstance(error, ReadOnlyError):
                 await self._leave()
+        except (RedisError, OSError) as error:  # an OSError is the timeout, too
+            refusal = self.refusal(error)
+            self.note(refusal)
         else:
             self.note(None)
             return answer
-        if isinstance(refusal, StoreAwayError):
-            self.note(refusal)
         raise refusal
+
+    def _warn(self, refusal: StoreError) -> None:
+        """Log what it answered instead of what was asked for, though not each time."""
+        text, now_s = str(refusal), time.monotonic()
+        if text != self._warned[0] or now_s - self._warned[1] > _QUIET_S:
+            _LOG.warning("the store refuses: %s", text)
+            self._warned = text, now_s
 
     async def _leave(self) -> None:
         """Drop connections, as those to come may reach the new primary."""

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from planner_service.store.records import ReplicaKey, StoreAwayError, StoreError
 from planner_service.store.redis_server_facts import RedisFacts, UnusableRedisError
@@ -115,7 +115,10 @@ class RedisListener:
         message = await connection.read_response(timeout=_QUIET_S)
         if message is None:
             await connection.send_command("PING")
-            message = await connection.read_response(timeout=self._client.timeout_s)
+            try:
+                message = await connection.read_response(timeout=self._client.timeout_s)
+            except ResponseError:
+                return  # it answers, although it may not be able to write to its disk
             if message is None:
                 raise TimeoutError
             self._client.note(None)

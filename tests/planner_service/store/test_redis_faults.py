@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import signal
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -196,6 +197,44 @@ def test_closing_a_job_makes_room_in_a_full_server() -> None:
             assert await fill(store, "other") >= room / 2
 
     with RedisServer(options={"maxmemory": "5mb"}) as started:
+        run(scenario(started))
+
+
+def test_server_that_may_not_write_still_gives_what_it_has(
+    server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with redis_store(server) as store:
+            await store.put_job(record())
+            await plan(store, 0)
+            with server.client() as client:
+                client.config_set("min-replicas-to-write", 1)
+            for _ in range(3):
+                with pytest.raises(StoreAwayError, match="NOREPLICAS"):
+                    await add(store, 1)
+            assert store.available
+            assert await store.next_answer(key(0).replica, 0, 0) == Answer(iteration=0, response=b"plan 0")
+            assert caplog.text.count("NOREPLICAS") == 1
+
+    run(scenario())
+
+
+def test_server_that_cannot_save_is_not_away() -> None:
+    async def scenario(server: RedisServer) -> None:
+        async with redis_store(server) as store:
+            await store.put_job(record())
+            shutil.rmtree(server.directory)
+            with server.client() as client:
+                client.bgsave()
+                await until(lambda: client.info("persistence")["rdb_last_bgsave_status"] == "err")
+            with pytest.raises(StoreAwayError, match="MISCONF"):
+                await add(store, 0)
+            with store.watch(key(0).replica) as watch, pytest.raises(TimeoutError):
+                await asyncio.wait_for(watch.changed(), 1.5)  # longer than it is asked after
+            assert await store.job("job") is not None
+            assert store.available
+
+    with RedisServer(options={"save": "3600 1"}) as started:
         run(scenario(started))
 
 
