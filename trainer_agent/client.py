@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -16,7 +17,7 @@ from trainer_agent.connections import Connections
 from trainer_agent.errors import TrainerAgentError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from dip.planner.v1 import planner_pb2 as pb
 
@@ -27,6 +28,8 @@ CALL_TIMEOUT_S = 10.0
 REGISTER_TIMEOUT_S = 60.0
 # How long the preferred planner alone is waited for at the start, where another answers sooner.
 HEAD_START_S = 0.25
+# How long gRPC may take to say which channels are connected.
+CONNECTED_S = 0.5
 
 _Answer = TypeVar("_Answer")
 
@@ -152,7 +155,6 @@ class PlannerClient:
                 )
                 for connection in connections
             ]
-            connected = [grpc.channel_ready_future(connection.channel) for connection in connections]
 
         def note(turn: int, done: grpc.Future[pb.GetJobResponse]) -> None:
             heard.put((turn, _is_answer(done)))
@@ -160,12 +162,10 @@ class PlannerClient:
         for turn, call in enumerate(calls):
             call.add_done_callback(partial(note, turn))
         found = _first_to_answer(heard, len(calls))
-        if found is None:
-            found = next((turn for turn, future in enumerate(connected) if future.done()), None)
         for call in calls:
             call.cancel()
-        for future in connected:
-            future.cancel()
+        if found is None and timeout_s > 0:
+            found = _first_connected(connections)
         if found is None:
             return False
         self._connections.speak_to(connections[found].endpoint)
@@ -300,6 +300,19 @@ def _first_to_answer(heard: SimpleQueue[tuple[int, bool]], planners: int) -> int
         if 0 in answered:
             break
     return min(answered, default=None)
+
+
+def _first_connected(connections: Sequence[Connection]) -> int | None:
+    """Return the first planner that this process is connected to by now; None: it is to none."""
+    ready = [grpc.channel_ready_future(connection.channel) for connection in connections]
+    until_s = time.monotonic() + CONNECTED_S
+    for future in ready:
+        with suppress(grpc.FutureTimeoutError):
+            future.result(timeout=max(0.0, until_s - time.monotonic()))
+    found = next((turn for turn, future in enumerate(ready) if future.done()), None)
+    for future in ready:
+        future.cancel()
+    return found
 
 
 def _is_answer(call: grpc.Future[pb.GetJobResponse]) -> bool:
