@@ -93,9 +93,8 @@ class ClaimedBatch:
             return
         outcome = self._means.remembered.outcome(self.claim) or await self._outcome(job)
         self.begun = True
-        if outcome is not None:
+        if outcome is not None and await self._settle(outcome):
             self._means.remembered.keep(self.claim, outcome)
-            await self._settle(outcome)
 
     async def _outcome(self, job: CurrentJob) -> Outcome | None:
         """Have the batch planned; None where nobody wants it any more."""
@@ -135,15 +134,21 @@ class ClaimedBatch:
             case other:
                 raise TypeError(f"a plan was asked for, the pool answered {other!r}")
 
-    async def _settle(self, outcome: Outcome) -> None:
-        """Store the outcome, however long the store is away: what was accepted is not lost over that."""
+    async def _settle(self, outcome: Outcome) -> bool:
+        """Store the outcome, however long the store is away: what was accepted is not lost over that.
+
+        Returns
+        -------
+        bool
+            Whether it stands.
+        """
         key, retry_s = self.claim.key, _FIRST_RETRY_S
         while not self.unwanted:
             try:
                 stands = await self._means.store.settle(key, self.claim.digest, outcome)
             except (AttemptOverError, TooOldError) as error:
                 _log.debug("outcome is dropped: %s", error)
-                return
+                return False
             except StoreError as error:
                 _log.debug("outcome is kept for %.2f s: %s", retry_s, error)
                 await asyncio.sleep(retry_s)
@@ -157,4 +162,5 @@ class ClaimedBatch:
                     key.iteration,
                     outcome.unplanned_reason,
                 )
-            return
+            return stands
+        return False
