@@ -63,7 +63,7 @@ class RedisListener:
             connection = await self._subscribe()
         except UnusableRedisError as error:
             raise StoreError(str(error)) from None
-        except StoreAwayError as error:
+        except StoreError as error:
             self._client.note(error)
         self._task = asyncio.create_task(self._listen(connection))
 
@@ -83,7 +83,7 @@ class RedisListener:
                     connection = await self._subscribe()
                 delay_s = _FIRST_DELAY_S
                 await self._follow(connection)
-            except StoreAwayError as error:
+            except StoreError as error:
                 self._client.note(error)
                 connection = None
 
