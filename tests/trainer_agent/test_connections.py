@@ -227,4 +227,5 @@ def test_a_planner_that_stops_is_noticed_soon_with_pings_no_faster_than_planners
     options = dict(channel_options(FIRST))
     assert LEAST_PING_INTERVAL_MS <= options["grpc.keepalive_time_ms"] <= 10_000
     assert options["grpc.keepalive_time_ms"] + options["grpc.keepalive_timeout_ms"] <= 15_000
+    assert options["grpc.http2.ping_timeout_ms"] == options["grpc.keepalive_timeout_ms"]
     assert options["grpc.http2.max_pings_without_data"] == 0
