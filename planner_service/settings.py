@@ -85,7 +85,8 @@ class Settings(BaseSettings):
     kept_bytes: int = Field(
         default=128 * 2**20,
         ge=2**20,
-        description="What plans of a job may take in the store, shared out among its replicas; older ones are dropped.",
+        description="What plans of a job may take in the store, shared out among its replicas, and reports a quarter "
+        "of it besides; older ones are dropped.",
     )
     idle_job_s: int = Field(
         default=7 * 24 * 3600, ge=60, description="Seconds after which a job is forgotten that nobody writes to."

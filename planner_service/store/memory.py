@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from planner_service.store.memory_queue import MemoryQueue
 from planner_service.store.memory_replica import MemoryReplica
 from planner_service.store.records import (
+    REPORTS_PART,
     Added,
     Answer,
     AttemptOverError,
@@ -51,6 +52,7 @@ class MemoryStore:
         Iterations with an outcome that are kept for each replica; the lowest are dropped.
     kept_bytes
         What the outcomes of a job may take, shared out equally among its replicas; the lowest iterations are dropped.
+        Reports may take one part in `REPORTS_PART` of that besides.
     kept_closed_jobs
         Closed jobs that are kept; the longest closed are forgotten.
     idle_job_s
@@ -194,7 +196,8 @@ class MemoryStore:
     async def add_report(self, key: BatchKey, rank: int, report: bytes) -> bool:
         """Write a rank's report unless there is one, and settle what is too late; whether it was written."""
         job, replica = self._writable(key)
-        if not replica.add_report(key.iteration, rank, report, self._kept_iterations):
+        share = self._kept_bytes // job.record.replicas // REPORTS_PART
+        if not replica.add_report(key.iteration, rank, report, self._kept_iterations, share):
             return False
         last = max(job.progress.last_reported_iteration, key.iteration)
         job.progress = replace(job.progress, last_reported_iteration=last)

@@ -23,6 +23,7 @@ class MemoryReplica:
         self._reports: dict[int, dict[int, bytes]] = {}
         self._unsettled: set[int] = set()
         self._settled_bytes = 0
+        self._reports_bytes = 0
         self._oldest = 0
         self._last_reported = -1
 
@@ -75,14 +76,21 @@ class MemoryReplica:
             more=len(outcomes) > 1 and outcomes[1] is not None,
         )
 
-    def add_report(self, iteration: int, rank: int, report: bytes, kept: int) -> bool:
-        """Add a rank's report unless there is one; keep those of so many iterations."""
+    def add_report(self, iteration: int, rank: int, report: bytes, kept: int, kept_bytes: int) -> bool:
+        """Add a rank's report unless there is one.
+
+        Parameters
+        ----------
+        kept, kept_bytes
+            Of how many iterations reports are kept, and what they may take; those of the newest stay all the same.
+        """
         reports = self._reports.setdefault(iteration, {})
         if rank in reports:
             return False
         reports[rank] = report
-        if len(self._reports) > kept:
-            del self._reports[min(self._reports)]
+        self._reports_bytes += len(report)
+        while len(self._reports) > kept or (len(self._reports) > 1 and self._reports_bytes > kept_bytes):
+            self._drop_reports(min(self._reports))
         self._last_reported = max(self._last_reported, iteration)
         return True
 
@@ -116,7 +124,9 @@ class MemoryReplica:
         for iteration in unsettled:
             del self._entries[iteration]
             self._unsettled.discard(iteration)
-        self._reports = {
-            iteration: reports for iteration, reports in self._reports.items() if iteration >= self._oldest
-        }
+        for iteration in [iteration for iteration in self._reports if iteration < self._oldest]:
+            self._drop_reports(iteration)
         return unsettled
+
+    def _drop_reports(self, iteration: int) -> None:
+        self._reports_bytes -= sum(map(len, self._reports.pop(iteration).values()))

@@ -12,6 +12,10 @@ LATE: Final = "it came too late: this iteration, or a later one, had been run be
 """Why a batch has no plan that was submitted after its time."""
 
 
+REPORTS_PART: Final = 4
+"""Reports of a replica may take one part in so many of what its outcomes may."""
+
+
 def late_reason(rank: int, iteration: int) -> str:
     """Why a batch has no plan whose iteration was run without it."""
     return f"it came too late: rank {rank} had run iteration {iteration} before this one was planned"

@@ -10,10 +10,16 @@ local key = replica_key(job, replica)
 if redis.call('HSETNX', key .. ':reports', iteration .. ':' .. rank, report) == 0 then return {'written', 0} end
 local ranks = redis.call('HGET', key .. ':reports', iteration .. ':ranks')
 redis.call('HSET', key .. ':reports', iteration .. ':ranks', ranks and ranks .. ' ' .. rank or rank)
+redis.call('HINCRBY', key .. ':reports', iteration .. ':bytes', #report)
+redis.call('HINCRBY', key, 'reports_bytes', #report)
 redis.call('ZADD', key .. ':reported', 0, iteration)
-if redis.call('ZCARD', key .. ':reported') > tonumber(kept_iterations) then
-  forget_reports(key, redis.call('ZRANGE', key .. ':reported', 0, 0)[1])
+local share = math.floor(share_of(job, kept_bytes) / REPORTS_PART)
+local function too_many()
+  local count = redis.call('ZCARD', key .. ':reported')
+  local bytes = tonumber(redis.call('HGET', key, 'reports_bytes'))
+  return count > tonumber(kept_iterations) or (count > 1 and bytes > share)
 end
+while too_many() do forget_reports(key, redis.call('ZRANGE', key .. ':reported', 0, 0)[1]) end
 
 if (redis.call('HGET', key, 'reported') or '') < iteration then
   redis.call('HSET', key, 'reported', iteration, 'running', running)

@@ -6,6 +6,7 @@
 local GROUP, WAITING = 'planners', 'waiting' -- WAITING is the consumer of what was given back
 local ZERO = string.rep('0', 19)
 local NEWEST_KEPT = 2 -- iterations with an outcome that stay whatever they take
+local REPORTS_PART = 4 -- reports may take one part in so many of what outcomes may
 local ALL = 1000000 -- more entries than a queue holds
 
 local function job_key(job) return 'dip:job:' .. job end
@@ -146,12 +147,17 @@ end
 
 local function forget_reports(key, iteration)
   local reports = key .. ':reports'
-  local fields = {iteration .. ':ranks'}
-  for rank in string.gmatch(redis.call('HGET', reports, iteration .. ':ranks') or '', '%d+') do
-    fields[#fields + 1] = iteration .. ':' .. rank
-  end
+  local stands = redis.call('HMGET', reports, iteration .. ':ranks', iteration .. ':bytes')
+  local fields = {iteration .. ':ranks', iteration .. ':bytes'}
+  for rank in string.gmatch(stands[1] or '', '%d+') do fields[#fields + 1] = iteration .. ':' .. rank end
   redis.call('HDEL', reports, unpack(fields))
+  redis.call('HINCRBY', key, 'reports_bytes', 0 - tonumber(stands[2] or '0')) -- Redis takes no -0
   redis.call('ZREM', key .. ':reported', iteration)
+end
+
+-- What the outcomes of one replica may take.
+local function share_of(job, kept_bytes)
+  return math.floor(tonumber(kept_bytes) / tonumber(redis.call('HGET', job_key(job), 'replicas')))
 end
 
 -- Forgets batches without an outcome below an iteration ('+': all); returns the ids of their entries in the queue.
@@ -192,7 +198,7 @@ local function unplanned(reason) return {responses = {}, num_bytes = #reason, an
 -- Forgets the lowest iterations of a replica, until no more are kept than may be, and all below them.
 local function drop_oldest(job, replica, kept_iterations, kept_bytes)
   local key = replica_key(job, replica)
-  local share = math.floor(tonumber(kept_bytes) / tonumber(redis.call('HGET', job_key(job), 'replicas')))
+  local share = share_of(job, kept_bytes)
   local bytes = tonumber(redis.call('HGET', key, 'bytes') or '0')
   local count = redis.call('ZCARD', key .. ':settled')
   local dropped = false

@@ -326,6 +326,18 @@ def test_outcomes_are_bounded_by_what_they_take_and_the_newest_two_stay(in_store
     in_store(scenario)
 
 
+def test_reports_are_bounded_by_what_they_take_and_those_of_the_newest_iteration_stay(in_store: InStore) -> None:
+    async def scenario(store: PlanStore) -> None:
+        await store.put_job(record())  # 250 bytes of reports
+        for iteration, size in enumerate((100, 100, 100, 300)):
+            for rank in (0, 1):
+                await store.add_report(key(iteration), rank, b"x" * (size // 2))
+            kept = [len(await store.reports(key(other))) for other in range(iteration + 1)]
+            assert kept == ([2], [2, 2], [0, 2, 2], [0, 0, 0, 2])[iteration]
+
+    in_store(scenario)
+
+
 def test_report_settles_what_nobody_will_run(in_store: InStore) -> None:
     async def scenario(store: PlanStore) -> None:
         await store.put_job(record())
