@@ -55,6 +55,19 @@ class Campaign:
     partitions: bool = True
 
 
+SHORT: Final = Campaign(
+    iterations=25,
+    rounds=1,
+    kinds=("planner_killed", "planner_stopped", "redis_killed", "redis_emptied", "network_cut", "agents_killed"),
+    seed=0,
+    batch_ms=300,
+    budget_ms=40,
+    haste=4.0,
+    partitions=False,
+)
+"""Half a minute of it."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Struck:
     """One fault and what it cost.
@@ -92,7 +105,7 @@ class Run:
             training.begin()
             _log.info("the ranks train")
             training.wait_for_plans(0.0, BEGINNING_S)
-            _log.info("%d iterations: there are plans", len(training.completed))
+            _log.info("%d iterations of %d ms: there are plans", len(training.completed), training.batch_ms)
             kinds = list(campaign.kinds) * campaign.rounds
             self._draw.shuffle(kinds)
             for number, kind in enumerate(kinds):
@@ -119,7 +132,7 @@ class Run:
             fallbacks=sum(done.fallbacks for done in over),
         )
         self.struck.append(struck)
-        _log.info("%d iterations: %s", len(training.completed), struck)
+        _log.info("%d iterations of %d ms: %s", len(training.completed), training.batch_ms, struck)
 
     def _check_all(self) -> None:
         _log.info("%d iterations: the ranks have ended", len(self._site.training.completed))
@@ -146,6 +159,7 @@ class Run:
             "accepted_batches": len({(one.attempt, one.replica, one.iteration) for one in _accepted(training.starts)}),
             "fallbacks": sum(done.fallbacks for done in training.completed),
             "fallback_reasons": dict(Counter(one.reason for one in executed if one.fallback).most_common()),
+            "batch_ms_at_the_end": training.batch_ms,
             "longest_wait_ms": max((one.waited_us for one in executed), default=0) // 1000,
             "faults": {kind: _by_kind(self.struck, kind) for kind in self._campaign.kinds},
             "violations": checks.counted(self.violations),

@@ -1,9 +1,25 @@
-"""What the ranks of the fault run say about themselves. Times are of the machine's monotonic clock, in seconds."""
+"""What the ranks of the fault run are told, and what they say; times are seconds of the machine's monotonic clock."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TypeAlias
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Leave:
+    """How far a rank may train.
+
+    Parameters
+    ----------
+    stop_before
+        The iteration that it may not run yet.
+    batch_ms
+        How often its loader has a batch: real ones have a rate, and training cannot outrun it.
+    """
+
+    stop_before: int
+    batch_ms: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,6 +1,6 @@
 """One rank of the fault run, in a process of its own: trains as far as it may, and says what it ran.
 
-Each number that it is sent is an iteration to stop before; None ends it where it stands then.
+It trains as far as its latest `Leave` lets it; None in place of one ends it where it stands.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dip.partition import default_partition
 from dip.planner.v1 import planner_pb2 as pb
 
 from benchmarks.faults import checkpoints
-from benchmarks.faults.messages import Accepted, Began, Ended, Executed, Failed
+from benchmarks.faults.messages import Accepted, Began, Ended, Executed, Failed, Leave
 from benchmarks.faults.model import LEARNING_RATE, Batch, TinyChunk, hand_offs, loss_weight, make_spec
 from trainer_agent import AgentSettings, Executor, Mesh, TrainerAgent, TrainerAgentError
 from trainer_agent.client import CALL_TIMEOUT_S, PlannerClient
@@ -55,8 +55,6 @@ class Run:
         Number of the first batch.
     resumed_from
         The directory of the start that has a checkpoint of that iteration; None: begin afresh.
-    batch_ms
-        How often the loader has a batch.
     budget_ms
         Search time of a plan.
     partitions
@@ -71,7 +69,6 @@ class Run:
     seed: int
     first_iteration: int
     resumed_from: Path | None
-    batch_ms: int
     budget_ms: int
     partitions: bool
 
@@ -108,7 +105,7 @@ class RankLoop:
         self._run = run
         self._connection = connection
         self._sending = threading.Lock()
-        self._stop_before = run.first_iteration
+        self._leave = Leave(stop_before=run.first_iteration, batch_ms=0)
 
     def train(self) -> None:
         """Train as far as told."""
@@ -149,20 +146,20 @@ class RankLoop:
         return TrainerAgent(start, mesh, link, settings)
 
     def _batches(self, replica: int) -> Iterator[Batch]:
-        """Yield a batch every so often: real loaders have a rate, and training cannot outrun it."""
+        """Yield a batch every so often."""
         iteration, due_s = self._run.first_iteration, time.monotonic()
         while True:
             time.sleep(max(0.0, due_s - time.monotonic()))
-            due_s = max(due_s, time.monotonic() - self._run.batch_ms / 1000) + self._run.batch_ms / 1000
+            due_s = time.monotonic() + self._leave.batch_ms / 1000
             yield Batch.draw(seed=self._run.seed, replica=replica, iteration=iteration)
             iteration += 1
 
     def _may_run(self, iteration: int) -> bool:
-        while iteration == self._stop_before:
-            told: int | None = self._connection.recv()
-            if told is None:
+        while iteration == self._leave.stop_before:
+            leave: Leave | None = self._connection.recv()
+            if leave is None:
                 return False
-            self._stop_before = told
+            self._leave = leave
         return True
 
     def _say(self, message: Message) -> None:

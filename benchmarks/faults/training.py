@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import threading
+import time
 from collections import Counter
 from dataclasses import dataclass
 from functools import partial
@@ -11,7 +12,7 @@ from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Final
 
 from benchmarks.faults import checkpoints, rank_process
-from benchmarks.faults.messages import Accepted, Began, Ended, Executed, Failed
+from benchmarks.faults.messages import Accepted, Began, Ended, Executed, Failed, Leave
 from benchmarks.faults.rank_process import Run
 
 if TYPE_CHECKING:
@@ -27,12 +28,19 @@ PATIENCE_S: Final = 120.0
 STEADY: Final = 4
 """So many iterations in a row with plans are no remnant of what was planned before a fault."""
 
+_SLOWER_AFTER_S = 15.0
+_SLOWER_BY = 1.5
+_PLANS = "planned schedules come back"
 _AHEAD = 4  # iterations that ranks may run beyond what all have run
 _OLDER = 3  # checkpoints that a new start chooses from
 
 
 class TrainingFailedError(RuntimeError):
     """A rank ended by itself, or the training does not get on."""
+
+
+class WaitedInVainError(TrainingFailedError):
+    """What must come did not."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,7 +54,7 @@ class Plan:
     environment
         Further settings of all of them.
     batch_ms, budget_ms, partitions
-        See `Site`.
+        See `Site`; where plans do not come, iterations get longer.
     """
 
     ranks: int
@@ -116,7 +124,6 @@ class Start:
                     seed=number,
                     first_iteration=first_iteration,
                     resumed_from=resumed.directory if resumed else None,
-                    batch_ms=plan.batch_ms,
                     budget_ms=plan.budget_ms,
                     partitions=plan.partitions,
                 )
@@ -129,11 +136,11 @@ class Start:
         """Its number at the planners, once it has begun."""
         return self.began[0].attempt
 
-    def allow(self, stop_before: int | None) -> None:
-        """Let all ranks run up to an iteration; None: end."""
+    def allow(self, leave: Leave | None) -> None:
+        """Let all ranks run on; None: end where they stand."""
         for _, connection in self._ranks:
             try:
-                connection.send(stop_before)
+                connection.send(leave)
             except OSError:  # it is gone, as is read on the same connection
                 continue
 
@@ -191,6 +198,8 @@ class Training:
         All of them.
     completed
         All iterations that every rank of a start has run, in order.
+    batch_ms
+        How often the loaders have a batch by now.
     """
 
     def __init__(self, plan: Plan, directory: Path) -> None:
@@ -198,6 +207,7 @@ class Training:
         self._directory = directory
         self._changed = threading.Condition()
         self._allowing = True
+        self.batch_ms = plan.batch_ms
         self._failure = ""
         self._reader: threading.Thread | None = None
         self.starts: list[Start] = []
@@ -216,7 +226,7 @@ class Training:
         self._reader = threading.Thread(target=self._read, args=(start,), daemon=True)
         self._reader.start()
         self._wait(lambda: len(start.began) == len(self._plan.endpoints), PATIENCE_S, "the ranks begin")
-        start.allow(first_iteration + _AHEAD)
+        start.allow(self._leave(first_iteration))
 
     def kill(self) -> None:
         """Kill all ranks at once, wherever they are."""
@@ -248,17 +258,29 @@ class Training:
             self._wait(partial(self._has_more_than, before), PATIENCE_S, "another iteration is run")
 
     def wait_for_plans(self, since_s: float, patience_s: float) -> float:
-        """Wait until so many iterations in a row have been run with plans; return when the first of them was."""
-        self._wait(lambda: self._steady_since(since_s) is not None, patience_s, "planned schedules come back")
-        steady_s = self._steady_since(since_s)
-        if steady_s is None:
-            raise TrainingFailedError("iterations that were complete are so no more")
+        """Wait until so many iterations in a row have been run with plans; return when the first of them was.
+
+        Where that takes long, iterations get longer: planners cannot keep pace on a machine that is slow, or has much
+        else to do.
+        """
+        until_s = time.monotonic() + patience_s
+        while (steady_s := self._steady_since(since_s)) is None:
+            left_s = until_s - time.monotonic()
+            try:
+                self._wait(lambda: self._steady_since(since_s) is not None, min(left_s, _SLOWER_AFTER_S), _PLANS)
+            except WaitedInVainError:
+                if left_s <= _SLOWER_AFTER_S:
+                    raise
+                self.batch_ms = int(self.batch_ms * _SLOWER_BY)
         return steady_s
 
     def close(self) -> None:
         """End all processes."""
         for start in self.starts:
             start.kill()
+
+    def _leave(self, next_iteration: int) -> Leave:
+        return Leave(stop_before=next_iteration + _AHEAD, batch_ms=self.batch_ms)
 
     def _has_more_than(self, count: int) -> bool:
         return len(self.completed) > count
@@ -278,7 +300,7 @@ class Training:
             if self._failure:
                 raise TrainingFailedError(self._failure)
             if not fulfilled:
-                raise TrainingFailedError(f"waited {patience_s:g} s in vain until {what}")
+                raise WaitedInVainError(f"waited {patience_s:g} s in vain until {what}")
 
     def _read(self, start: Start) -> None:
         for message in start.messages():
@@ -311,4 +333,4 @@ class Training:
             )
         )
         if self._allowing:
-            start.allow(iteration + 1 + _AHEAD)
+            start.allow(self._leave(iteration + 1))
