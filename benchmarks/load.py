@@ -33,6 +33,7 @@ from benchmarks.load_processes import MemorySampler
 from benchmarks.load_site import Connections, Planners, bare_site, planner_site
 from benchmarks.load_work import Work
 from benchmarks.redis_server import RedisServer
+from planner_service.pool.starvation import starved_s
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,9 +96,9 @@ def _even(
         (planner,) = site.servers
         site.crowd.run(0, WARM_ITERATIONS, period_us=int(options.iteration_s * 1e6 / 4))
         planner.send(signal.SIGUSR1)
-        cpu_s = planner.cpu_s()
+        cpu_s, waited_s = planner.cpu_s(), starved_s(planner.pid)
         received = site.crowd.run(WARM_ITERATIONS, options.iterations, period_us=int(options.iteration_s * 1e6))
-        cpu_s = planner.cpu_s() - cpu_s
+        cpu_s, waited_s = planner.cpu_s() - cpu_s, starved_s(planner.pid) - waited_s
         schedules = options.iterations * work.replicas * work.ranks
         return {
             "streams": work.replicas * work.ranks,
@@ -105,6 +106,7 @@ def _even(
             "stored_to_received_ms": _percentiles(site.times.latencies_ms(WARM_ITERATIONS)),
             "planner_cpu_us_a_schedule": round(cpu_s * 1e6 / schedules, 1),
             "planner_cpu_share": round(cpu_s / (options.iterations * options.iteration_s), 4),
+            "planner_waited_for_a_core_us_a_schedule": round(waited_s * 1e6 / schedules, 1),
             "planner_resident_mib": round(planner.resident_mib(), 1),
             "event_loop_lag_us": json.loads(planner.terminate()),
         }
