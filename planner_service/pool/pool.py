@@ -68,12 +68,17 @@ class SolverPool:
         return self._queue.num_getters
 
     @property
+    def waiting(self) -> int:
+        """Solves that no worker has yet."""
+        return len(self._queue)
+
+    @property
     def broken(self) -> bool:
         """Whether workers do not start."""
         return self._failed_starts >= _STARTS_BEFORE_FAILING
 
     def on_idle(self, listener: Callable[[], None]) -> None:
-        """Call `listener` when a worker becomes idle, and when the pool turns out to be broken."""
+        """Call `listener` when a worker becomes idle, a solve has to wait, or the pool turns out to be broken."""
         self._on_idle = listener
         self._queue.on_getter(listener)
 
@@ -104,6 +109,8 @@ class SolverPool:
         self._unfinished.add(solve)
         solve.on_result(self._unfinished.discard)
         self._queue.put(solve)
+        if not self.idle and self._on_idle is not None:
+            self._on_idle()
         return solve
 
     async def _tend(self) -> None:

@@ -29,4 +29,6 @@ def server_options(*, max_message_bytes: int) -> list[tuple[str, int]]:
         # A node that vanished without a word leaves its streams behind; find out within 80 s.
         ("grpc.keepalive_time_ms", _DEAD_CLIENT_PING_MS),
         ("grpc.keepalive_timeout_ms", _DEAD_CLIENT_TIMEOUT_MS),
+        # An unanswered ping has a time limit of its own, a minute where it is not set.
+        ("grpc.http2.ping_timeout_ms", _DEAD_CLIENT_TIMEOUT_MS),
     ]

@@ -140,13 +140,18 @@ class Dispatcher:
         )
 
     def _has_room(self) -> bool:
-        """Whether a batch that is claimed now is begun now.
+        """Whether a batch that is claimed now is begun now, or takes its turn with what others wait for.
 
-        Where workers never start, a store of our own is emptied all the same, so that each batch gets its reason; one
-        that is shared is left to planners that work.
+        Calls and registrations are for this planner's workers alone; where they keep these busy, batches that stand in
+        the store would never see one idle. Where workers never start, a store of our own is emptied all the same, so
+        that each batch gets its reason; one that is shared is left to planners that work.
         """
         beginning = sum(not batch.begun for batch in self._claimed.values())
-        return self._pool.idle > self._reserved + beginning or (self._pool.broken and not self._store.shared)
+        if self._pool.idle > self._reserved + beginning:
+            return True
+        if self._pool.waiting and len(self._claimed) + self._reserved < self._pool.workers:
+            return True
+        return self._pool.broken and not self._store.shared
 
     async def _dispatch(self) -> None:
         with self._queue as queue:

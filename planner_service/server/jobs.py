@@ -16,9 +16,12 @@ from planner_service.server import refusals
 from planner_service.store import JobRecord, PlanStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
 PARTITION_BUDGET_MS: Final = 5_000
+# All registrations, and the calls of Plan, share one turn beside the jobs, whose trainers wait: however many there are,
+# a batch waits for one of them at most.
+_LANE: Final = ""
 
 _log = logging.getLogger(__name__)
 
@@ -73,6 +76,7 @@ class Jobs:
         self._grace_ms = grace_ms
         self._on_over = on_over
         self._registrations: dict[tuple[str, int], asyncio.Task[JobRecord | refusals.RefusalError]] = {}
+        self._admitted: set[tuple[str, int]] = set()
         self._specs: dict[str, CurrentJob] = {}
 
     async def register(self, request: pb.RegisterJobRequest) -> pb.RegisterJobResponse:
@@ -157,20 +161,23 @@ class Jobs:
         return decision
 
     async def _decide(self, request: pb.RegisterJobRequest) -> JobRecord | refusals.RefusalError:
+        key = (request.job_id, request.attempt)
         try:
-            await self._check_room(request.job_id)
+            await self._admit(*key)
             partition = await self._partition(request)
             return await self._write(request, partition)
         except refusals.RefusalError as refusal:
             return refusal
+        finally:
+            self._admitted.discard(key)
 
     async def _partition(self, request: pb.RegisterJobRequest) -> bytes:
         if request.partition.chunks:
             return request.partition.SerializeToString(deterministic=True)
         solve = self._pool.submit(
             PartitionTask(request=request.SerializeToString(), budget_ms=PARTITION_BUDGET_MS),
-            lane=request.job_id,
-            order=(-1,),  # before every iteration
+            lane=_LANE,
+            order=(),
             limit_s=(PARTITION_BUDGET_MS + self._grace_ms) / 1000,
         )
         match await solve.result():
@@ -208,11 +215,14 @@ class Jobs:
                 _log.info("registered job_id=%s attempt=%d superseded=%s", written.job_id, written.attempt, superseded)
                 return written
 
-    async def _check_room(self, job_id: str) -> None:
-        jobs: Sequence[JobRecord] = await self._store.jobs()
-        others = sum(not record.closed for record in jobs if record.job_id != job_id)
-        if others >= self._max_jobs:
-            raise refusals.exhausted(f"{others} jobs are open, DIP_MAX_JOBS allows no more", retry_ms=10_000)
+    async def _admit(self, job_id: str, attempt: int) -> None:
+        """Refuse one job too many; those whose partition is being made are jobs to come, whoever still waits for it."""
+        open_jobs = {record.job_id for record in await self._store.jobs() if not record.closed}
+        others = (open_jobs | {admitted for admitted, _ in self._admitted}) - {job_id}
+        if len(others) >= self._max_jobs or len(self._admitted) >= self._max_jobs:
+            taken = max(len(others), len(self._admitted))
+            raise refusals.exhausted(f"{taken} jobs are open, DIP_MAX_JOBS allows no more", retry_ms=10_000)
+        self._admitted.add((job_id, attempt))
 
 
 def _is_answer(record: JobRecord, attempt: int) -> bool:

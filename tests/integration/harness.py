@@ -72,19 +72,20 @@ class Planner:
             return pb_grpc.PlannerServiceStub(channel).GetJob(pb.GetJobRequest(job_id=job_id), timeout=PATIENCE_S)
 
     def wait_for_plan(self, job_id: str, iteration: int, *, limit_s: float) -> None:
-        """Wait until it has planned an iteration, at most so long."""
+        """Wait until it has planned an iteration, or knows why not, at most so long."""
         deadline = time.monotonic() + limit_s
+        request = pb.GetPlanRequest(job_id=job_id, iteration=iteration)
         with self._channel() as channel:
             stub = pb_grpc.PlannerServiceStub(channel)
             while time.monotonic() < deadline:
                 try:
-                    status = stub.GetJob(pb.GetJobRequest(job_id=job_id), timeout=limit_s).status
-                except grpc.RpcError:  # away, or not told of the job yet: then it takes what it takes
+                    stub.GetPlan(request, timeout=limit_s)
+                except grpc.RpcError as error:  # away, not told of the job, or not ready: then it takes what it takes
+                    if "has no plan" in (error.details() or ""):
+                        return
                     time.sleep(POLL_S)
-                    continue
-                if status.last_planned_iteration >= iteration:
+                else:
                     return
-                time.sleep(POLL_S)
 
     def send(self, number: signal.Signals) -> None:
         """Send it a signal; a killed one is waited for."""

@@ -21,7 +21,7 @@ from benchmarks.fuzz_calls import Ending, send
 from benchmarks.fuzz_good_job import GoodJob
 from benchmarks.fuzz_inputs import METHODS, SERVICE, Input, draw_from, request_type
 from benchmarks.fuzz_messages import change_fields, random_message
-from benchmarks.fuzz_requests import NUM_JOBS, valid_request
+from benchmarks.fuzz_requests import NUM_JOBS, register_job, valid_request
 from benchmarks.fuzzing import KEPT_ITERATIONS, PLANNER
 from benchmarks.planner_process import CHANNEL_OPTIONS, PlannerProcess
 from planner_service import settings as names
@@ -34,6 +34,7 @@ PATIENCE_S = 60.0
 STAYS = 0.3  # of `Input.patience`: calls are waited for, streams for a few hundredths of a second
 FIXED_WINDOW = (("grpc.http2.bdp_probe", 0),)
 ITERATIONS = 3 * KEPT_ITERATIONS
+REGISTRATIONS, GIVEN_UP_S = 24, 0.3
 
 EXAMPLES = settings(max_examples=300, deadline=None, derandomize=True)
 methods = st.sampled_from(METHODS)
@@ -46,8 +47,8 @@ class Site:
     def __init__(self, planner: PlannerProcess, runner: asyncio.Runner) -> None:
         self.planner = planner
         self.run = runner.run
-        self._hostile, self._own = self.run(self._connect())
-        self.good = GoodJob(self._own)
+        self._hostile, self.own = self.run(self._connect())
+        self.good = GoodJob(self.own)
         self.run(self.good.register())
 
     async def _connect(self) -> tuple[grpc.aio.Channel, grpc.aio.Channel]:
@@ -78,7 +79,7 @@ class Site:
     async def close(self) -> None:
         """Hang up."""
         await self._hostile.close()
-        await self._own.close()
+        await self.own.close()
 
 
 @pytest.fixture(scope="module")
@@ -195,3 +196,17 @@ def test_stream_that_nobody_reads_stops_no_other(site: Site) -> None:
             assert "too slowly" in await unread.details()
 
     site.run(scenario())
+
+
+def test_flood_of_registrations_takes_turns_with_batches(site: Site) -> None:
+    """However many partitions are waited for, and given up, a batch waits for one of them at most."""
+
+    async def scenario() -> int:
+        stub = pb_grpc.PlannerServiceStub(site.own)
+        flood = [register_job(f"flood-{n}", n % NUM_JOBS, attempt=1, loaded=False) for n in range(REGISTRATIONS)]
+        calls = [stub.RegisterJob(request, timeout=GIVEN_UP_S) for request in flood]
+        assert grpc.StatusCode.DEADLINE_EXCEEDED in [await call.code() for call in calls]
+        await site.good.plan_next()
+        return sum(job.job_id.startswith("flood") for job in (await stub.ListJobs(pb.ListJobsRequest())).jobs)
+
+    assert site.run(scenario()) < REGISTRATIONS // 2
