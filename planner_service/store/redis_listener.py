@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from planner_service.store.redis_client import RedisClient
     from planner_service.store.watches import Watches
 
-CHANNEL: Final = "dip:changes"
+CHANNEL: Final = "dip:1:changes"
 
 _LOG: Final = logging.getLogger(__name__)
 _QUIET_S: Final = 1.0  # after so long without a message it is asked whether it is still there

@@ -144,7 +144,7 @@ class RedisStore:
 
     async def progress(self, job_id: str) -> Progress:
         """How far the current attempt got."""
-        planned, reported = await self._client.command("HMGET", f"dip:job:{_quoted(job_id)}", "planned", "reported")
+        planned, reported = await self._client.command("HMGET", f"dip:1:job:{_quoted(job_id)}", "planned", "reported")
         return Progress(last_planned_iteration=int(planned or -1), last_reported_iteration=int(reported or -1))
 
     async def add_batch(

@@ -24,7 +24,7 @@ end
 
 if redis.call('EXISTS', queue) == 0 then
   redis.call('XGROUP', 'CREATE', queue, GROUP, '0', 'MKSTREAM')
-  redis.call('ZADD', 'dip:turns', redis.call('INCR', 'dip:counter'), job)
+  redis.call('ZADD', 'dip:1:turns', redis.call('INCR', 'dip:1:counter'), job)
 else
   holders(job) -- makes sure of the group
 end

@@ -49,13 +49,13 @@ local function take(job, id)
   local tries = before and before[4] or 0
   give(job, id, consumer_of(name, lease_ms), tries + 1)
   redis.call('ZREM', waiting_key(job), member_of(id, false), member_of(id, true))
-  redis.call('ZADD', 'dip:turns', redis.call('INCR', 'dip:counter'), job)
+  redis.call('ZADD', 'dip:1:turns', redis.call('INCR', 'dip:1:counter'), job)
   local attempt = redis.call('HGET', job_key(job), 'attempt')
   return {'claim', job, attempt, replica, iteration, stands[2], stands[3], tries, id}
 end
 
 local claim = nil
-for _, job in ipairs(redis.call('ZRANGE', 'dip:turns', 0, -1)) do
+for _, job in ipairs(redis.call('ZRANGE', 'dip:1:turns', 0, -1)) do
   if takes_all == '1' or own[job] then
     while not claim and redis.call('EXISTS', queue_key(job)) == 1 do
       local member = nearest(job)

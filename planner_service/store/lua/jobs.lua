@@ -2,7 +2,7 @@
 local known = {}
 for _, stamp in ipairs(ARGV) do known[stamp] = true end
 local found = {}
-for _, job in ipairs(redis.call('SMEMBERS', 'dip:jobs')) do
+for _, job in ipairs(redis.call('SMEMBERS', 'dip:1:jobs')) do
   local stamp = redis.call('HGET', job_key(job), 'stamp')
   if stamp and known[stamp] then
     found[#found + 1] = {job, {'same'}}

@@ -2,6 +2,9 @@
 --
 -- Job ids come percent-encoded, so that they hold no colon. An iteration is text of 19 digits and never a number: numbers
 -- of Lua and scores of sorted sets would round it, and text of one length sorts as the numbers do.
+--
+-- The number behind 'dip:' is that of the layout: raise it, here and wherever it stands, with a change of what is in Redis
+-- that scripts of the version before would trip over.
 
 local GROUP, WAITING = 'planners', 'waiting' -- WAITING is the consumer of what was given back
 local ZERO = string.rep('0', 19)
@@ -9,22 +12,22 @@ local NEWEST_KEPT = 2 -- iterations with an outcome that stay whatever they take
 local REPORTS_PART = 4 -- reports may take one part in so many of what outcomes may
 local ALL = 1000000 -- more entries than a queue holds
 
-local function job_key(job) return 'dip:job:' .. job end
-local function queue_key(job) return 'dip:job:' .. job .. ':queue' end
-local function waiting_key(job) return 'dip:job:' .. job .. ':waiting' end
-local function replicas_key(job) return 'dip:job:' .. job .. ':replicas' end
-local function replica_key(job, replica) return 'dip:job:' .. job .. ':' .. replica end
+local function job_key(job) return 'dip:1:job:' .. job end
+local function queue_key(job) return 'dip:1:job:' .. job .. ':queue' end
+local function waiting_key(job) return 'dip:1:job:' .. job .. ':waiting' end
+local function replicas_key(job) return 'dip:1:job:' .. job .. ':replicas' end
+local function replica_key(job, replica) return 'dip:1:job:' .. job .. ':' .. replica end
 
 local function padded(digits) return string.rep('0', 19 - #digits) .. digits end
 
-local function tell(...) redis.call('PUBLISH', 'dip:changes', table.concat({...}, ' ')) end
+local function tell(...) redis.call('PUBLISH', 'dip:1:changes', table.concat({...}, ' ')) end
 local function tell_replica(job, attempt, replica) tell('replica', job, attempt, replica) end
 local function tell_job(job) tell('job', job) end
 local function tell_queue() tell('queue') end
 
 -- Lets what a write touched live for so long without another one. No key of a job outlives the job's own hash.
 local function touch(idle_ms, job, replica)
-  local keys = {'dip:jobs', 'dip:closed', 'dip:turns', 'dip:counter', job_key(job)}
+  local keys = {'dip:1:jobs', 'dip:1:closed', 'dip:1:turns', 'dip:1:counter', job_key(job)}
   for _, key in ipairs({queue_key(job), waiting_key(job), replicas_key(job)}) do keys[#keys + 1] = key end
   if replica then
     local key = replica_key(job, replica)
@@ -65,7 +68,7 @@ end
 
 local function drop_queue(job)
   redis.call('UNLINK', queue_key(job), waiting_key(job))
-  redis.call('ZREM', 'dip:turns', job)
+  redis.call('ZREM', 'dip:1:turns', job)
 end
 
 -- Takes entries off, claimed or not. An empty queue is deleted: a job that has one is a job that has work.
@@ -115,15 +118,15 @@ local function workers_with(idle_ms, name, lease_ms, workers, takes_all)
   local time = redis.call('TIME')
   local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
   local until_ms = string.format('%.0f', now_ms + tonumber(lease_ms))
-  redis.call('HSET', 'dip:planners', name, until_ms .. ' ' .. workers .. ' ' .. takes_all)
-  redis.call('PEXPIRE', 'dip:planners', idle_ms)
-  local sum, planners = 0, redis.call('HGETALL', 'dip:planners')
+  redis.call('HSET', 'dip:1:planners', name, until_ms .. ' ' .. workers .. ' ' .. takes_all)
+  redis.call('PEXPIRE', 'dip:1:planners', idle_ms)
+  local sum, planners = 0, redis.call('HGETALL', 'dip:1:planners')
   for at = 1, #planners, 2 do
     local ends_ms, its_workers, all = string.match(planners[at + 1], '^(%d+) (%d+) (%d)$')
     if planners[at] == name then
       sum = sum + tonumber(its_workers)
     elseif tonumber(ends_ms) <= now_ms then
-      redis.call('HDEL', 'dip:planners', planners[at])
+      redis.call('HDEL', 'dip:1:planners', planners[at])
     elseif all == '1' then
       sum = sum + tonumber(its_workers)
     end
@@ -231,6 +234,6 @@ end
 local function forget_job(job)
   drop_attempt(job)
   redis.call('UNLINK', job_key(job))
-  redis.call('SREM', 'dip:jobs', job)
-  redis.call('ZREM', 'dip:closed', job)
+  redis.call('SREM', 'dip:1:jobs', job)
+  redis.call('ZREM', 'dip:1:closed', job)
 end

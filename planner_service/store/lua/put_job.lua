@@ -7,7 +7,7 @@ local key = job_key(job)
 local stands = redis.call('HMGET', key, 'version', 'attempt')
 if (stands[1] or '0') ~= version then return 0 end
 
-for _, known in ipairs(redis.call('SMEMBERS', 'dip:jobs')) do
+for _, known in ipairs(redis.call('SMEMBERS', 'dip:1:jobs')) do
   if redis.call('EXISTS', job_key(known)) == 0 then forget_job(known) end -- it was idle for too long
 end
 if stands[2] ~= attempt then
@@ -25,13 +25,13 @@ redis.call('HSET', key, 'attempt', attempt, 'spec', spec, 'partition', partition
 redis.call('HINCRBY', key, 'version', 1)
 -- Ids in queues start at the time, so that a job that was forgotten and comes again gives no id twice.
 redis.call('HSETNX', key, 'counter', redis.call('TIME')[1] .. '000')
-redis.call('SADD', 'dip:jobs', job)
-redis.call('ZREM', 'dip:closed', job)
-if closed == '1' then redis.call('ZADD', 'dip:closed', redis.call('INCR', 'dip:counter'), job) end
+redis.call('SADD', 'dip:1:jobs', job)
+redis.call('ZREM', 'dip:1:closed', job)
+if closed == '1' then redis.call('ZADD', 'dip:1:closed', redis.call('INCR', 'dip:1:counter'), job) end
 touch(idle_ms, job)
 tell_job(job)
-while redis.call('ZCARD', 'dip:closed') > kept_closed do
-  local forgotten = redis.call('ZPOPMIN', 'dip:closed')[1]
+while redis.call('ZCARD', 'dip:1:closed') > kept_closed do
+  local forgotten = redis.call('ZPOPMIN', 'dip:1:closed')[1]
   forget_job(forgotten)
   tell_job(forgotten)
 end

@@ -12,5 +12,5 @@ for at = 2, #ARGV, 2 do
     end
   end
 end
-redis.call('HDEL', 'dip:planners', name)
+redis.call('HDEL', 'dip:1:planners', name)
 tell_queue()

@@ -321,7 +321,7 @@ def test_forgotten_scripts_and_groups_are_made_again(steady: RedisServer) -> Non
             assert isinstance(await store.claim(claimant("before"), []), Claim)
             with steady.client() as client:
                 client.script_flush()
-                client.xgroup_destroy("dip:job:job:queue", "planners")
+                client.xgroup_destroy("dip:1:job:job:queue", "planners")
             claims = [await store.claim(claimant(str(number)), []) for number in range(3)]
             assert [one.key.iteration for one in claims if isinstance(one, Claim)] == [0, 1]
             assert isinstance(claims[2], Wait)

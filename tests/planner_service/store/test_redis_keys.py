@@ -110,8 +110,8 @@ def test_nothing_is_left_of_what_is_over(server: RedisServer, ending: str) -> No
             else:
                 await store.put_job(record(version=1, attempt=2))
             with keys_of(server) as keys:
-                lasting = {"dip:counter", "dip:planners"}
-                assert set(keys) <= (lasting if ending == "closed" else lasting | {"dip:jobs", "dip:job:job"})
+                lasting = {"dip:1:counter", "dip:1:planners"}
+                assert set(keys) <= (lasting if ending == "closed" else lasting | {"dip:1:jobs", "dip:1:job:job"})
 
     run(scenario())
 
@@ -124,9 +124,9 @@ def test_closed_job_keeps_no_queue_and_no_batch(server: RedisServer) -> None:
             await store.put_job(replace(record(version=1), closed=True))
         with server.client() as client:
             assert (
-                client.exists("dip:job:job:queue", "dip:job:job:waiting", "dip:job:job:0:unsettled", "dip:turns") == 0
+                client.exists("dip:1:job:job:queue", "dip:1:job:job:waiting", "dip:1:job:job:0:unsettled", "dip:1:turns") == 0
             )
-            fields = {name.decode().partition(":")[2] for name in client.hkeys("dip:job:job:0")}
+            fields = {name.decode().partition(":")[2] for name in client.hkeys("dip:1:job:job:0")}
             assert fields == {"", "digest", "ranks", "0", "1", "answer", "reason", "bytes"}
 
     run(scenario())
@@ -146,7 +146,7 @@ def test_iterations_beyond_those_kept_leave_nothing(server: RedisServer) -> None
                 await store.settle(key(iteration + 1_000), b"other digest", planned())
                 await store.put_job(record(version=iteration - 99))
                 with server.client() as client:
-                    held = client.hkeys("dip:job:job:0") + client.hkeys("dip:job:job:0:reports")
+                    held = client.hkeys("dip:1:job:job:0") + client.hkeys("dip:1:job:job:0:reports")
                     sizes.append(len([name for name in held if not name.startswith(b"0000000000000001")]))
             assert sizes[-1] == sizes[10]
 
@@ -165,7 +165,7 @@ def test_idle_job_is_forgotten_whole(server: RedisServer) -> None:
             with keys_of(server) as keys:
                 assert [name for name in keys if "idle" in name] == []
             with server.client() as client:
-                assert client.smembers("dip:jobs") == {b"busy"}
+                assert client.smembers("dip:1:jobs") == {b"busy"}
 
     run(scenario())
 
@@ -177,12 +177,12 @@ def test_stray_entry_of_a_queue_is_passed_over(server: RedisServer) -> None:
             await store.put_job(record())
             await add(store, 5)
             with server.client() as client:
-                client.xadd("dip:job:job:queue", {"replica": "0"}, id="9999999999999-3")
-                client.zadd("dip:job:job:waiting", {"00000000000000000003:9999999999999-3": 0})
+                client.xadd("dip:1:job:job:queue", {"replica": "0"}, id="9999999999999-3")
+                client.zadd("dip:1:job:job:waiting", {"00000000000000000003:9999999999999-3": 0})
             claim = await store.claim(claimant(), [])
             assert isinstance(claim, Claim)
             assert claim.key == BatchKey(replica=key(5).replica, iteration=5)
             with server.client() as client:
-                assert client.xlen("dip:job:job:queue") == 1
+                assert client.xlen("dip:1:job:job:queue") == 1
 
     run(scenario())

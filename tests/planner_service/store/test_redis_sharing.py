@@ -154,7 +154,7 @@ def test_planners_leave_no_consumers_behind(server: RedisServer) -> None:
                 who = claimant(f"start {number}")
                 await store.release(who, [await take(store, who)])
             with server.client() as client:
-                consumers = client.xinfo_consumers("dip:job:job:queue", "planners")
+                consumers = client.xinfo_consumers("dip:1:job:job:queue", "planners")
                 assert [consumer["name"] for consumer in consumers] == [b"waiting"]
 
     run(scenario())
