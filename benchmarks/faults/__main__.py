@@ -41,6 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of what strikes when, and for how long")
     parser.add_argument("--batch-ms", type=int, default=400, help="how often a loader has a batch")
     parser.add_argument("--budget-ms", type=int, default=40, help="search time of a plan")
+    parser.add_argument("--haste", type=float, default=1.0, help="faults last so many times shorter")
+    parser.add_argument("--relentless", action="store_true", help="let faults strike before plans are back")
     parser.add_argument("--logs", type=Path, help="a directory that gets the logs of all processes")
     parser.add_argument("--short", action="store_true", help="what the tests run, whatever else is said")
     options = vars(parser.parse_args(arguments))

@@ -41,6 +41,8 @@ class Campaign:
         How often each kind strikes.
     seed
         Of what strikes when, and for how long.
+    relentless
+        Whether the next fault strikes before plans are back.
     batch_ms, budget_ms, haste, partitions
         See `Site`.
     """
@@ -51,6 +53,7 @@ class Campaign:
     seed: int
     batch_ms: int
     budget_ms: int
+    relentless: bool = False
     haste: float = 1.0
     partitions: bool = True
 
@@ -77,7 +80,8 @@ class Struck:
     lasted_s
         From its beginning to its end.
     recovery_s
-        From its end to the first of several iterations in a row that were planned in all replicas.
+        From its end to the first of several iterations in a row that were planned in all replicas; 0 where that was
+        not waited for.
     fallbacks
         Iterations that a replica ran with the fallback, from the beginning until then.
     """
@@ -110,6 +114,7 @@ class Run:
             self._draw.shuffle(kinds)
             for number, kind in enumerate(kinds):
                 self._strike(kind, random.Random(f"{campaign.seed}/{number}"))
+            training.wait_for_plans(time.monotonic(), _RECOVERY_S)
             training.wait_for_iterations(campaign.iterations)
             training.finish()
             self._site.look_for_lost_batches()
@@ -123,7 +128,7 @@ class Run:
         began_s = time.monotonic()
         STRIKES[kind](self._site, draw)
         ended_s = time.monotonic()
-        steady_s = training.wait_for_plans(ended_s, _RECOVERY_S)
+        steady_s = ended_s if self._campaign.relentless else training.wait_for_plans(ended_s, _RECOVERY_S)
         over = [done for done in training.completed if began_s <= done.at_s < steady_s]
         struck = Struck(
             kind=kind,

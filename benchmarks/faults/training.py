@@ -240,9 +240,10 @@ class Training:
         last = max((done.iteration for done in self.completed if done.start == before.number), default=-1)
         saved = checkpoints.complete(before.directory, ranks=self._plan.ranks)
         older = [iteration for iteration in saved if iteration <= last][-_OLDER:]
-        if not older:
-            raise TrainingFailedError(f"start {before.number} was killed before it had run an iteration")
-        self.begin(draw.choice(older), before)
+        if older:
+            self.begin(draw.choice(older), before)
+        else:  # it was killed before it had run an iteration: once more
+            self.begin(before.first_iteration, None if before.resumed is None else self.starts[before.resumed])
 
     def finish(self) -> None:
         """Let the ranks stop at one iteration, and end."""
