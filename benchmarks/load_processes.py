@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -77,6 +78,15 @@ class BenchmarkProcess:
         """Processor seconds that it has used so far, its children's not included."""
         fields = Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+
+    def children(self) -> list[int]:
+        """Process ids of its children: a planner's workers."""
+        found = []
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):  # it may have ended
+                if int(stat.read_text(encoding="utf-8").rpartition(")")[2].split()[1]) == self.pid:
+                    found.append(int(stat.parent.name))
+        return found
 
     def resident_mib(self) -> float:
         """Memory that it holds."""

@@ -30,6 +30,7 @@ from benchmarks.load_site import Connections, Planners, planner_site
 from benchmarks.load_work import Work
 from benchmarks.redis_server import RedisServer
 from planner_service.pool.pool import DEFAULT_ENGINE
+from planner_service.pool.starvation import starved_s
 from planner_service.warmup import compile_kernels
 
 if TYPE_CHECKING:
@@ -51,10 +52,13 @@ class Throughput:
         Plans stored a second, all workers at work.
     loop_cpu_s_a_plan
         Processor seconds of the planners' own processes for each plan, from its submission to the last rank's schedule.
+    worker_waited_s_a_plan
+        Seconds that workers waited for a core for each plan: where that is much, others kept the machine busy.
     """
 
     plans_per_s: float
     loop_cpu_s_a_plan: float
+    worker_waited_s_a_plan: float = 0.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -125,6 +129,7 @@ def needs(one: Throughput, budget_ms: int, needed_per_s: float) -> dict[str, Any
     return {
         "plans_per_s_of_a_worker": round(one.plans_per_s, 3),
         "beside_the_budget_ms": round(1000 / one.plans_per_s - budget_ms, 1),
+        "waited_for_a_core_ms": round(one.worker_waited_s_a_plan * 1000, 1),
         "worker_cores_needed": math.ceil(needed_per_s / one.plans_per_s),
         "event_loop_core_share": round(needed_per_s * one.loop_cpu_s_a_plan, 4),
     }
@@ -138,6 +143,7 @@ def shares(measured: dict[int, Throughput], sleep_ms: int) -> dict[int, Any]:
             "plans_per_s": round(throughput.plans_per_s, 3),
             "share_of_linear": round(throughput.plans_per_s / (count * one), 4),
             "share_of_sleep": round(throughput.plans_per_s * sleep_ms / (count * 1000), 4),
+            "waited_for_a_core_ms_a_plan": round(throughput.worker_waited_s_a_plan * 1000, 2),
             "loop_cpu_ms_a_plan": round(throughput.loop_cpu_s_a_plan * 1000, 2),
         }
         for count, throughput in measured.items()
@@ -176,13 +182,17 @@ def _measure(options: argparse.Namespace, work: Work, planners: Planners) -> Thr
             )
         )
         site.crowd.run(0, WARM_ITERATIONS)
-        cpu_s = sum(server.cpu_s() for server in site.servers)
+        pids = [pid for server in site.servers for pid in server.children()]
+        cpu_s, waited_s = sum(server.cpu_s() for server in site.servers), sum(map(starved_s, pids))
         site.crowd.run(WARM_ITERATIONS, iterations)
         cpu_s = sum(server.cpu_s() for server in site.servers) - cpu_s
+        waited_s = sum(map(starved_s, pids)) - waited_s
         stored = np.sort(site.times.stored[WARM_ITERATIONS:].ravel())
         seconds = float(stored[-1] - stored[workers - 1]) / 1e9
         return Throughput(
-            plans_per_s=(stored.size - workers) / seconds, loop_cpu_s_a_plan=cpu_s / (iterations * work.replicas)
+            plans_per_s=(stored.size - workers) / seconds,
+            loop_cpu_s_a_plan=cpu_s / stored.size,
+            worker_waited_s_a_plan=waited_s / stored.size,
         )
 
 
