@@ -1,7 +1,7 @@
 """Where the machine code of kernels is kept, and whether it is there; known without loading a compiler.
 
-The folder is named after the source of all kernels together. numba alone looks at the file that a kernel is in, and
-would go on using one whose callee, in another file, has changed.
+The folder is named after the source of all kernels together, as numba alone would go on using a kernel whose callee, in
+another file, has changed; and after what numba itself goes by: where each file is, when it was written, and its size.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ def _has_kernels(source: bytes) -> bool:
 
 
 def kernels_digest(package: Path = PACKAGE) -> str:
-    """Digest of numba's version and of every file with kernels in it."""
+    """Digest of numba's version and of every file with kernels in it, as it is and as numba knows it."""
     digest = hashlib.sha256(importlib.metadata.version("numba").encode())
     for path in sorted(package.rglob("*.py")):
         source = path.read_bytes()
         if path == package / "compiling.py" or (path.name != "kernel_cache.py" and _has_kernels(source)):
+            stamp = path.stat()
+            digest.update(f"{path.absolute()} {stamp.st_mtime_ns} {stamp.st_size}".encode())
             digest.update(source)
     return digest.hexdigest()[:16]
 

@@ -130,7 +130,9 @@ explain_pip_failure() {
 }
 
 compile_kernels() {
-    kernels=$(find planner_service -name '*.py' -exec grep -lE '@(kernel|inlined|bare_kernel)|njit' {} + | sort | xargs cat | cksum)
+    # numba goes by when a file was written, too.
+    files=$(find planner_service -name '*.py' -exec grep -lE '@(kernel|inlined|bare_kernel)|njit' {} + | sort)
+    kernels=$({ cat $files; stat -c '%n %y %s' $files; } | cksum)
     if [ -f $KERNELS_STAMP ] && [ "$(cat $KERNELS_STAMP)" = "$kernels" ]; then return; fi
     say "Compiling the search's kernels, which are kept, so that no plan waits for a compiler (about a minute)"
     .venv/bin/python -m planner_service.warmup || die "the search's kernels did not compile; the message is above."

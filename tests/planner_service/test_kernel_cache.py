@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -26,6 +27,18 @@ def test_the_cache_folder_follows_the_source_of_every_kernel(tmp_path: Path) -> 
     kernels.write_text("@inlined\n")
     assert cache_folder(package) != first
     assert cache_folder(package).parent == package / "__pycache__"
+
+
+def test_the_cache_folder_follows_what_numba_goes_by(tmp_path: Path) -> None:
+    """A tree that was copied or checked out anew is compiled anew by numba, whatever is in its cache."""
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "kernels.py").write_text("@kernel\n")
+    first = cache_folder(package)
+    os.utime(package / "kernels.py", ns=(1, 1))
+    written = cache_folder(package)
+    assert written != first
+    assert cache_folder(package.rename(tmp_path / "moved")).name not in (first.name, written.name)
 
 
 def test_the_cache_can_be_put_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
