@@ -106,7 +106,10 @@ def test_losses_are_compared_with_ordinary_training_that_resumes_alike() -> None
 def test_errors_in_logs() -> None:
     good = "2026-01-01 10:00:00,000 INFO a: b\n2026-01-01 10:00:00,000 WARNING a: ERROR is only a word here\n"
     bad = good + "2026-01-01 10:00:00,000 ERROR asyncio: lost\n" + "Traceback (most recent call last):\n  File x\n"
-    assert checks.logs({"planner": good}) == []
+    killed = (
+        "2026-01-01 10:00:00,000 ERROR a: worker does not start, attempt 1: the solver's process ended with signal 9"
+    )
+    assert checks.logs({"planner": good + killed}) == []
     assert [line.split(": ")[0] for line in checks.logs({"planner": good, "rank": bad})] == ["rank", "rank"]
     assert checks.counted(["a", "b", "a"]) == ["a (2 times)", "b"]
     assert checks.counted([str(i) for i in range(30)])[-1] == "and 10 more"
