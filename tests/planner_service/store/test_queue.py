@@ -14,7 +14,7 @@ from planner_service.store import Claim, PlanStore, Wait
 if TYPE_CHECKING:
     from store.conftest import InStore
 
-SHORT_MS = 30
+SHORT_MS = 500
 
 
 async def take(store: PlanStore, name: str = "one", *, lease_ms: int = 60_000, held: tuple[Claim, ...] = ()) -> Claim:
@@ -148,10 +148,10 @@ def test_renewed_lease_does_not_end(in_store: InStore) -> None:
     async def scenario(store: PlanStore) -> None:
         await jobs(store, "job")
         await add(store, 0)
-        claim = await take(store, "lives", lease_ms=300)
-        for _ in range(8):
-            await asyncio.sleep(0.05)
-            assert list(await store.renew(claimant("lives", lease_ms=300), [claim])) == []
+        claim = await take(store, "lives", lease_ms=1_000)
+        for _ in range(6):
+            await asyncio.sleep(0.25)
+            assert list(await store.renew(claimant("lives", lease_ms=1_000), [claim])) == []
             assert await claimed(store, claimant("waits")) is None
 
     in_store(scenario)
