@@ -187,10 +187,11 @@ class PlannerClient:
             call = pb_grpc.PlannerServiceStub(connection.channel).GetJob.future(request, timeout=CALL_TIMEOUT_S)
 
         def heard(done: grpc.Future[pb.GetJobResponse]) -> None:
+            # Nothing is left here: gRPC runs this on the channel's own thread, which its closing would wait for.
             try:
-                self._answer("GetJob", connection, done)
-            except PlannerCallError as error:
-                self._connections.returned(back=not error.outage)
+                done.result()
+            except (grpc.RpcError, grpc.FutureCancelledError) as cause:
+                self._connections.returned(back=not _error("GetJob", connection, cause).outage)
             else:
                 self._connections.returned(back=True)
 

@@ -342,6 +342,30 @@ def test_a_preferred_planner_that_is_still_away_is_asked_later(two: tuple[FakePl
     client.close()
 
 
+def test_a_preferred_planner_that_says_no_while_it_has_its_turn_again_is_not_hung_up_on(
+    two: tuple[FakePlanner, FakePlanner],
+) -> None:
+    clock = Clock()
+    client = client_of(*two, clock=clock)
+    client.register_job(REGISTRATION)
+    client.leave(client.endpoint, "away")
+    clock.now_s += 60.0
+    two[0].hang("GetJob")
+    two[0].fail_at("GetJob", 1, grpc.StatusCode.UNAVAILABLE)
+    client.look_for_preferred(JOB)
+    two[0].wait_for_calls("GetJob", 1)
+    two[1].fail_at("SubmitBatch", 1, grpc.StatusCode.UNAVAILABLE)
+    with pytest.raises(PlannerCallError):
+        client.submit_batch(submission())
+    stream = iter(client.stream_schedules(STREAM))
+    two[0].wait_for_calls("StreamSchedules", 1)
+    two[0].go_on()
+    eventually(lambda: not client._connections._asking)
+    client.submit_batch(submission())
+    assert next(stream).iteration == 0
+    client.close()
+
+
 @pytest.mark.parametrize("fault", ["away", "hanging"])
 def test_at_the_start_the_planner_that_answers_is_spoken_to(two: tuple[FakePlanner, FakePlanner], fault: str) -> None:
     client = client_of(*two)
