@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import re
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ BEGINNING_S: Final = 300.0
 
 _RECOVERY_S = 120.0
 _LONGEST_GAP_S = 1.5
+_ADDRESS = re.compile(r"(\w+:)*(//)?127\.0\.0\.1 ?:\d+(/0)?:? ?")
+_REASON_CHARACTERS = 120
 
 _log = logging.getLogger(__name__)
 
@@ -163,7 +166,7 @@ class Run:
             "executions": len(executed),
             "accepted_batches": len({(one.attempt, one.replica, one.iteration) for one in _accepted(training.starts)}),
             "fallbacks": sum(done.fallbacks for done in training.completed),
-            "fallback_reasons": dict(Counter(one.reason for one in executed if one.fallback).most_common()),
+            "fallback_reasons": dict(Counter(_short(one.reason) for one in executed if one.fallback).most_common()),
             "batch_ms_at_the_end": training.batch_ms,
             "longest_wait_ms": max((one.waited_us for one in executed), default=0) // 1000,
             "faults": {kind: _by_kind(self.struck, kind) for kind in self._campaign.kinds},
@@ -173,6 +176,11 @@ class Run:
 
 def _accepted(starts: Sequence[Start]) -> Iterable[Any]:
     return (one for start in starts for one in start.accepted)
+
+
+def _short(reason: str) -> str:
+    """Leave out what is different each time."""
+    return _ADDRESS.sub("", reason)[:_REASON_CHARACTERS]
 
 
 def _by_kind(struck: Sequence[Struck], kind: str) -> dict[str, Any]:
