@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from benchmarks.faults.training import Start
+    from benchmarks.faults.start import Start
 
 BEGINNING_S: Final = 300.0
 """How long the first plans may take: the search's kernels may have to be compiled."""

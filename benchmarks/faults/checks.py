@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import torch
 
     from benchmarks.faults.messages import Executed
-    from benchmarks.faults.training import Start
+    from benchmarks.faults.start import Start
 
 LOSS_TOLERANCE: Final = 1e-9
 # Of a worker that did not come to its start: the run itself killed it.

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final, Self
 
 from benchmarks.faults import outcomes
 from benchmarks.faults.network import Network
-from benchmarks.faults.training import Plan, Training
+from benchmarks.faults.start import Plan
+from benchmarks.faults.training import Training
 from benchmarks.planner_process import PlannerProcess
 from benchmarks.redis_server import RedisServer
 from planner_service import settings as planner_names
