@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.load_site import Connections, Planners, planner_site
-from benchmarks.load_work import Work
+from benchmarks.load.site import Connections, Planners, planner_site
+from benchmarks.load.work import Work
 from benchmarks.redis_server import RedisServer
 from planner_service.pool.pool import DEFAULT_ENGINE
 from planner_service.pool.starvation import starved_s

@@ -6,9 +6,9 @@ import asyncio
 import json
 from typing import TYPE_CHECKING
 
-from benchmarks import abandoned_streams
+from benchmarks.abandoned_streams.__main__ import main
+from benchmarks.abandoned_streams.site import StreamSite, channel, open_streams
 from benchmarks.planner_process import PlannerProcess
-from benchmarks.stream_site import StreamSite, channel, open_streams
 from planner_service import settings as names
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def test_streams_left_in_every_way_are_let_go_of(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = "--streams 40 --wave 4 --every 20 --silent 0 --idle-s 2.5 --ping-ms 1000"
-    code = abandoned_streams.main(arguments.split())
+    code = main(arguments.split())
     result = json.loads(capsys.readouterr().out)
     assert code == 0, result
     for way in ("cancelled", "killed"):

@@ -15,11 +15,12 @@ from dip.planner.v1 import planner_pb2 as pb
 from dip.validation import validate_plan_request, validate_register_job, validate_submit_batch
 from google.protobuf.message import DecodeError
 
-from benchmarks import fuzz_bytes, fuzzing
-from benchmarks.fuzz_calls import fault_of
-from benchmarks.fuzz_inputs import KINDS, METHODS, Input, draw_case, request_type
-from benchmarks.fuzz_messages import change_fields, random_message
-from benchmarks.fuzz_requests import batch, job_spec, register_job, valid_request
+from benchmarks.fuzzing.__main__ import main
+from benchmarks.fuzzing.calls import fault_of
+from benchmarks.fuzzing.inputs import KINDS, METHODS, Input, draw_case, request_type
+from benchmarks.fuzzing.messages import change_fields, random_message
+from benchmarks.fuzzing.requests import batch, job_spec, register_job, valid_request
+from benchmarks.fuzzing.spoilers import SPOILERS
 from planner_service.server import refusals
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def test_a_short_run_finds_nothing_and_counts_everything(capsys: pytest.CaptureFixture[str]) -> None:
-    assert fuzzing.main(["--inputs", "500", "--chunk", "250"]) == 0
+    assert main(["--inputs", "500", "--chunk", "250"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["inputs"] >= 500
     assert result["inputs"] == sum(result["codes"].values())
@@ -92,7 +93,7 @@ def test_changes_change() -> None:
     assert same < 20
 
 
-@pytest.mark.parametrize("spoiler", fuzz_bytes.SPOILERS, ids=lambda spoiler: spoiler.__name__)
+@pytest.mark.parametrize("spoiler", SPOILERS, ids=lambda spoiler: spoiler.__name__)
 def test_every_spoiler_spoils(spoiler: object) -> None:
     assert callable(spoiler)
     rng, request = random.Random(0), register_job("job", 1, 1)

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from dip.planner.v1 import planner_pb2 as pb
 
-from benchmarks import load, redis_server, sleeping_engine
-from benchmarks.load_client import WrongScheduleError, plan_digest_of
-from benchmarks.load_store import NotedStore
-from benchmarks.load_times import Times
-from benchmarks.load_work import Work
+from benchmarks import redis_server, sleeping_engine
+from benchmarks.load.__main__ import WARM_ITERATIONS, main
+from benchmarks.load.client import WrongScheduleError, plan_digest_of
+from benchmarks.load.store import NotedStore
+from benchmarks.load.times import Times
+from benchmarks.load.work import Work
 from planner_service.check.plan import check_plan
 from planner_service.store import BatchKey, ReplicaKey
 
@@ -27,7 +28,7 @@ SIZE = ["--replicas", "3", "--ranks", "2", "--microbatches", "2", "--streams-a-c
 
 
 def measured(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
-    assert load.main([*SIZE, *arguments]) == 0
+    assert main([*SIZE, *arguments]) == 0
     return json.loads(capsys.readouterr().out)
 
 
@@ -49,7 +50,7 @@ def test_even_load_with_a_redis(capsys: pytest.CaptureFixture[str]) -> None:
         capsys, "--parts", "even", "--iterations", "2", "--iteration-s", "0.2", "--store", "redis", "--clients", "1"
     )
     even = result["even"]
-    assert even["schedules_received_and_checked"] == (load.WARM_ITERATIONS + 2) * 6
+    assert even["schedules_received_and_checked"] == (WARM_ITERATIONS + 2) * 6
     shares = list(even["stored_to_received_ms"].values())
     assert shares == sorted(shares)
     assert shares[0] > 0

@@ -7,7 +7,7 @@ import contextlib
 
 import pytest
 
-from benchmarks.silent_proxy import SilentProxy
+from benchmarks.abandoned_streams.silent_proxy import SilentProxy
 
 PATIENCE_S = 30.0
 

@@ -16,13 +16,13 @@ from dip.planner.v1 import planner_pb2_grpc as pb_grpc
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.fuzz_bytes import SPOILERS
-from benchmarks.fuzz_calls import Ending, send
-from benchmarks.fuzz_good_job import GoodJob
-from benchmarks.fuzz_inputs import METHODS, SERVICE, Input, draw_from, request_type
-from benchmarks.fuzz_messages import change_fields, random_message
-from benchmarks.fuzz_requests import NUM_JOBS, register_job, valid_request
-from benchmarks.fuzzing import KEPT_ITERATIONS, PLANNER
+from benchmarks.fuzzing.calls import Ending, send
+from benchmarks.fuzzing.good_job import GoodJob
+from benchmarks.fuzzing.inputs import METHODS, SERVICE, Input, draw_from, request_type
+from benchmarks.fuzzing.messages import change_fields, random_message
+from benchmarks.fuzzing.planner import KEPT_ITERATIONS, PLANNER
+from benchmarks.fuzzing.requests import NUM_JOBS, register_job, valid_request
+from benchmarks.fuzzing.spoilers import SPOILERS
 from benchmarks.planner_process import CHANNEL_OPTIONS, PlannerProcess
 from planner_service import settings as names
 

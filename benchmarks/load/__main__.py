@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.load_processes import MemorySampler
-from benchmarks.load_site import Connections, Planners, bare_site, planner_site
-from benchmarks.load_work import Work
+from benchmarks.load.processes import MemorySampler
+from benchmarks.load.site import Connections, Planners, bare_site, planner_site
+from benchmarks.load.work import Work
 from benchmarks.redis_server import RedisServer
 from planner_service.pool.starvation import starved_s
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from benchmarks.load_site import Site
+    from benchmarks.load.site import Site
 
 PARTS = ("even", "burst", "memory")
 WARM_ITERATIONS = 2
@@ -69,7 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.load", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--parts", default=",".join(PARTS), help="what to measure")
     parser.add_argument("--store", default="memory://", help="DIP_STORE; redis: a server of the benchmark's own")
     parser.add_argument("--config", default="vlm-s", help="set-up whose plans are sent")

@@ -14,9 +14,9 @@ from dip.digests import batch_digest
 from dip.planner.v1 import planner_pb2 as pb
 from dip.planner.v1 import planner_pb2_grpc as pb_grpc
 
-from benchmarks.fuzz_requests import batch, register_job
+from benchmarks.abandoned_streams.silent_proxy import SilentProxy
+from benchmarks.fuzzing.requests import batch, register_job
 from benchmarks.planner_process import CHANNEL_OPTIONS
-from benchmarks.silent_proxy import SilentProxy
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

@@ -20,8 +20,8 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.abandoned_streams.site import StreamSite
 from benchmarks.planner_process import PlannerProcess
-from benchmarks.stream_site import StreamSite
 from planner_service import settings as names
 from trainer_agent.connections import channel_options
 from trainer_agent.endpoint import Endpoint
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, and print the result; 1 if a stream leaked."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.abandoned_streams", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--streams", type=int, default=1_500, help="opened in each way")
     parser.add_argument("--wave", type=int, default=50, help="open at a time")
     parser.add_argument("--every", type=int, default=300, help="streams between two readings of memory")

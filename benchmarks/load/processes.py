@@ -106,7 +106,7 @@ class BenchmarkProcess:
 
 
 class Crowd:
-    """Client processes that hold all streams of a job between them, see `benchmarks.load_client`."""
+    """Client processes that hold all streams of a job between them, see `benchmarks.load.client`."""
 
     def __init__(self, processes: Sequence[BenchmarkProcess]) -> None:
         self._processes = processes

@@ -1,6 +1,6 @@
 """Trainers of some replicas in one process: they submit batches, hold a stream a rank, and stamp what they receive.
 
-``python -m benchmarks.load_client`` says "ready" once its streams are open. Each line that it reads then, ``first count
+``python -m benchmarks.load.client`` says "ready" once its streams are open. Each line that it reads then, ``first count
 period_us begin_ns``, has it run so many iterations, evenly over time, or at once where the period is 0; it says how
 many schedules it has received and checked since it started.
 """
@@ -20,8 +20,8 @@ from dip.digests import streamed_digest
 from dip.planner.v1 import planner_pb2 as pb
 from dip.planner.v1.planner_pb2_grpc import PlannerServiceStub
 
-from benchmarks.load_times import Times, now_ns
-from benchmarks.load_work import Work
+from benchmarks.load.times import Times, now_ns
+from benchmarks.load.work import Work
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import grpc
 from dip.planner.v1.planner_pb2_grpc import PlannerServiceStub
 
-from benchmarks.load_processes import BenchmarkProcess, Crowd
-from benchmarks.load_times import Times
+from benchmarks.load.processes import BenchmarkProcess, Crowd
+from benchmarks.load.times import Times
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from benchmarks.load_work import Work
+    from benchmarks.load.work import Work
 
 SLEEPING_ENGINE = "benchmarks.sleeping_engine"
 _CALL_TIMEOUT_S = 60.0
@@ -93,7 +93,7 @@ def planner_site(
     with contextlib.ExitStack() as ended:
         arguments = [*_common(work, times), "--engine", planners.engine, *(["--gate"] if planners.gate else [])]
         servers = [
-            ended.enter_context(BenchmarkProcess("benchmarks.load_server", arguments, _environment(planners)))
+            ended.enter_context(BenchmarkProcess("benchmarks.load.server", arguments, _environment(planners)))
             for _ in range(planners.count)
         ]
         addresses = [server.hear() for server in servers]
@@ -108,7 +108,7 @@ def bare_site(work: Work, directory: Path, *, iterations: int, connections: Conn
     """Start a server that only writes, with as many trainers connected in the same way."""
     times = _times(work, directory / "bare.times", iterations)
     with contextlib.ExitStack() as ended:
-        server = ended.enter_context(BenchmarkProcess("benchmarks.load_bare", _common(work, times)))
+        server = ended.enter_context(BenchmarkProcess("benchmarks.load.bare", _common(work, times)))
         crowd = _connected(ended, work, times, [server.hear()], connections)
         yield Site(servers=[server], crowd=crowd, times=times)
 
@@ -122,7 +122,7 @@ def _connected(
         share = ["--first-replica", str(first), "--replicas", str(last - first)]
         where = ["--streams-a-channel", str(connections.streams_a_channel), *addresses]
         processes.append(
-            ended.enter_context(BenchmarkProcess("benchmarks.load_client", [*_common(work, times), *share, *where]))
+            ended.enter_context(BenchmarkProcess("benchmarks.load.client", [*_common(work, times), *share, *where]))
         )
     crowd = Crowd(processes)
     crowd.wait_until_ready()

@@ -12,12 +12,12 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
-from benchmarks.fuzz_inputs import CONNECTION, METHODS, SERVICE, STREAMING, answer_type
+from benchmarks.fuzzing.inputs import CONNECTION, METHODS, SERVICE, STREAMING, answer_type
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-    from benchmarks.fuzz_inputs import Input
+    from benchmarks.fuzzing.inputs import Input
 
 PATIENCE_S: Final = 60.0
 """Longest that a call may take which waits for no solver."""

@@ -23,27 +23,18 @@ from typing import TYPE_CHECKING, Final
 
 import grpc.aio
 
-from benchmarks.fuzz_calls import send
-from benchmarks.fuzz_good_job import GoodJob
-from benchmarks.fuzz_inputs import draw_case
+from benchmarks.fuzzing.calls import send
+from benchmarks.fuzzing.good_job import GoodJob
+from benchmarks.fuzzing.inputs import draw_case
+from benchmarks.fuzzing.planner import MOST_JOBS, PLANNER
 from benchmarks.planner_process import CHANNEL_OPTIONS, PlannerProcess
 from planner_service import settings as names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from benchmarks.fuzz_calls import Ending
-    from benchmarks.fuzz_inputs import Input
-
-KEPT_ITERATIONS: Final = 4
-_MOST_JOBS: Final = 128
-PLANNER: Final = {
-    names.MAX_BUDGET_MS: "5",
-    names.MAX_JOBS: str(_MOST_JOBS),
-    names.MAX_STREAMS: "256",
-    names.KEPT_ITERATIONS: str(KEPT_ITERATIONS),
-}
-"""Searches are short, for it is the service around them that is fuzzed; few plans are kept, so that some are gone."""
+    from benchmarks.fuzzing.calls import Ending
+    from benchmarks.fuzzing.inputs import Input
 
 _TIME: Final = re.compile(r"^\d\S+ \S+ ")
 _AT_ONCE: Final = 48
@@ -55,7 +46,8 @@ _MAX_RECEIVED_BYTES: Final = 64 * 2**20
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Fuzz, and print what came of it; 1 if something happened that the contract does not allow."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.fuzzing", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--inputs", type=int, default=100_000, help="calls to make")
     parser.add_argument("--seed", type=int, default=0, help="decides all inputs")
     parser.add_argument("--first", type=int, default=0, help="number of the first input")
@@ -124,7 +116,7 @@ async def _check(planner: PlannerProcess, good: GoodJob, tally: _Tally) -> None:
         return
     try:
         await good.plan_next()
-        await good.make_room(_MOST_JOBS // 2)
+        await good.make_room(MOST_JOBS // 2)
         if not await asyncio.to_thread(planner.is_serving):
             tally.breaks("its health is not SERVING")
     except (grpc.RpcError, RuntimeError) as error:

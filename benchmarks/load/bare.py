@@ -1,6 +1,6 @@
 """A gRPC server that does nothing but write: the same bytes on as many streams as the planner, at once.
 
-``python -m benchmarks.load_bare`` takes what the clients of a planner send. Once every replica has submitted an
+``python -m benchmarks.load.bare`` takes what the clients of a planner send. Once every replica has submitted an
 iteration, it writes every rank's schedule.
 """
 
@@ -18,8 +18,8 @@ import grpc
 import grpc.aio
 from dip.planner.v1 import planner_pb2 as pb
 
-from benchmarks.load_times import Times, now_ns
-from benchmarks.load_work import Work
+from benchmarks.load.times import Times, now_ns
+from benchmarks.load.work import Work
 from planner_service.server.main import settle_garbage_collection
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import asyncio
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.load_times import Times, now_ns
+from benchmarks.load.times import Times, now_ns
 
 if TYPE_CHECKING:
     from planner_service.store import BatchKey, PlanStore

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 from dip.planner.v1 import planner_pb2 as pb
 from google.protobuf import message_factory
 
-from benchmarks.fuzz_bytes import noise, spoil
-from benchmarks.fuzz_messages import change_fields, random_message
-from benchmarks.fuzz_requests import NUM_JOBS, job_number, valid_request
+from benchmarks.fuzzing.messages import change_fields, random_message
+from benchmarks.fuzzing.requests import NUM_JOBS, job_number, valid_request
+from benchmarks.fuzzing.spoilers import noise, spoil
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import MethodDescriptor
@@ -64,7 +64,7 @@ def draw_case(seed: int, number: int) -> list[Input]:
 
 
 def draw_from(rng: random.Random, clock: int) -> list[Input]:
-    """Draw a case; see `benchmarks.fuzz_requests` for the clock."""
+    """Draw a case; see `benchmarks.fuzzing.requests` for the clock."""
     (kind,) = rng.choices(KINDS, _SHARES)
     match kind:
         case "orders":

@@ -1,6 +1,6 @@
 """A planner process as `dip serve` runs it, its settings from the environment, that notes when plans are stored.
 
-``python -m benchmarks.load_server`` prints its address, serves until SIGTERM, and prints how late its event loop was
+``python -m benchmarks.load.server`` prints its address, serves until SIGTERM, and prints how late its event loop was
 since the last SIGUSR1.
 """
 
@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from benchmarks.load_store import NotedStore
-from benchmarks.load_times import Times
-from benchmarks.load_work import Work
+from benchmarks.load.store import NotedStore
+from benchmarks.load.times import Times
+from benchmarks.load.work import Work
 from planner_service.server.lifecycle import PlannerServer
 from planner_service.server.main import settle_garbage_collection
 from planner_service.settings import load_settings

@@ -8,7 +8,7 @@ from dip.digests import batch_digest, streamed_digest
 from dip.planner.v1 import planner_pb2 as pb
 from dip.planner.v1 import planner_pb2_grpc as pb_grpc
 
-from benchmarks.fuzz_requests import batch, job_spec, register_job
+from benchmarks.fuzzing.requests import batch, job_spec, register_job
 
 if TYPE_CHECKING:
     import grpc.aio

@@ -1,0 +1,1 @@
+"""Inputs of every kind for every method of a planner: ``python -m benchmarks.fuzzing``."""

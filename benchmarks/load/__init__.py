@@ -1,0 +1,1 @@
+"""Load on one planner: ``python -m benchmarks.load``."""
