@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Final
 
 from planner_service.pool import choose_budget_ms, solve_limit_s
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from planner_service.server.jobs import CurrentJob
 
 _MAKESPANS_REMEMBERED: Final = 16
+_JOBS_REMEMBERED: Final = 1024
+"""Jobs end at other planners, too, and nobody tells."""
 
 
 class Budgets:
@@ -26,7 +28,7 @@ class Budgets:
     def __init__(self, *, max_budget_ms: int, grace_ms: int) -> None:
         self._max_budget_ms = max_budget_ms
         self._grace_ms = grace_ms
-        self._makespans_us: dict[str, deque[int]] = {}
+        self._makespans_us: OrderedDict[str, deque[int]] = OrderedDict()  # the job planned last comes last
 
     def search_ms(self, job: CurrentJob, *, workers: int) -> int:
         """Search time of a job's next plan, where so many solver processes share the work."""
@@ -46,6 +48,9 @@ class Budgets:
         """Note how long an iteration of a job is going to take."""
         if not plan.fallback:
             self._makespans_us.setdefault(job_id, deque(maxlen=_MAKESPANS_REMEMBERED)).append(plan.makespan_us)
+            self._makespans_us.move_to_end(job_id)
+            if len(self._makespans_us) > _JOBS_REMEMBERED:
+                self._makespans_us.popitem(last=False)
 
     def forget(self, job_id: str) -> None:
         """Forget a job whose attempt is over."""

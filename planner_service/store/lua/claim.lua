@@ -35,10 +35,20 @@ local function nearest(job)
   return best
 end
 
--- Claims an entry, unless it is of no batch that waits: then it is taken off.
+-- Claims an entry, unless it is of no batch that waits: then it is taken off. So is what a job left behind whose hash is
+-- gone: an operator deleted it, or Redis did under another policy than noeviction.
 local function take(job, id)
-  local queue = queue_key(job)
-  local replica = redis.call('XRANGE', queue, id, id)[1][2][2]
+  local queue, attempt = queue_key(job), redis.call('HGET', job_key(job), 'attempt')
+  if not attempt then
+    forget_job(job)
+    return nil
+  end
+  local entry = redis.call('XRANGE', queue, id, id)[1]
+  if not entry then
+    dequeue(job, {id})
+    return nil
+  end
+  local replica = entry[2][2]
   local key, iteration = replica_key(job, replica), padded(string.match(id, '%-(%d+)$'))
   local stands = redis.call('HMGET', key, iteration .. ':queue', iteration .. ':digest', iteration .. ':batch')
   if stands[1] ~= id then
@@ -50,7 +60,6 @@ local function take(job, id)
   give(job, id, consumer_of(name, lease_ms), tries + 1)
   redis.call('ZREM', waiting_key(job), member_of(id, false), member_of(id, true))
   redis.call('ZADD', 'dip:1:turns', redis.call('INCR', 'dip:1:counter'), job)
-  local attempt = redis.call('HGET', job_key(job), 'attempt')
   return {'claim', job, attempt, replica, iteration, stands[2], stands[3], tries, id}
 end
 
