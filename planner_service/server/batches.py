@@ -10,7 +10,7 @@ from dip.planner.v1 import planner_pb2 as pb
 from dip.validation import validate_submit_batch
 
 from planner_service.server import refusals
-from planner_service.store import BatchKey, PlanStore, ReplicaKey
+from planner_service.store import Added, BatchKey, PlanStore, ReplicaKey
 
 if TYPE_CHECKING:
     from planner_service.server.dispatcher import Dispatcher
@@ -30,6 +30,7 @@ class Batches:
         self._store = store
         self._dispatcher = dispatcher
         self._max_queued = max_queued
+        self._adding: set[asyncio.Task[Added]] = set()
 
     async def submit(self, job: CurrentJob, request: pb.SubmitBatchRequest) -> None:
         """Take a batch, or know it already.
@@ -42,16 +43,30 @@ class Batches:
         digest, batch = await asyncio.to_thread(_prepare, job, request)
         replica = ReplicaKey(job_id=request.job_id, attempt=request.attempt, replica=request.replica)
         key = BatchKey(replica=replica, iteration=request.iteration)
+        adding = asyncio.create_task(self._add(key, digest, batch))
+        self._adding.add(adding)
+        adding.add_done_callback(self._added)
+        # Not with the caller: a claim that comes after it left would lie until its lease ends.
+        added = await asyncio.shield(adding)
+        if added.digest != digest:
+            raise refusals.already_exists(
+                f"iteration {request.iteration} of replica {request.replica} was submitted with another batch"
+            )
+
+    async def _add(self, key: BatchKey, digest: bytes, batch: bytes) -> Added:
+        """Queue a batch, or begin with it at once where a worker is free."""
         with self._dispatcher.claiming() as claimant:
             added = await self._store.add_batch(
                 key, digest=digest, batch=batch, limit=self._max_queued, claimant=claimant
             )
             if added.claim is not None:
                 self._dispatcher.take(added.claim)
-        if added.digest != digest:
-            raise refusals.already_exists(
-                f"iteration {request.iteration} of replica {request.replica} was submitted with another batch"
-            )
+        return added
+
+    def _added(self, task: asyncio.Task[Added]) -> None:
+        self._adding.discard(task)
+        if not task.cancelled():
+            task.exception()  # nobody else looks at it where the caller has left
 
 
 def _prepare(job: CurrentJob, request: pb.SubmitBatchRequest) -> tuple[bytes, bytes]:

@@ -54,6 +54,7 @@ class Dispatcher:
         self._own_jobs: set[str] | None = set() if own_jobs else None
         self._claimed: dict[tuple[BatchKey, bytes], ClaimedBatch] = {}
         self._reserved = 0
+        self._closing = False
         self._room = asyncio.Event()
         self._queue: Watch = means.store.watch_queue()
         self._loops: list[asyncio.Task[None]] = []
@@ -65,7 +66,15 @@ class Dispatcher:
         self._loops = [asyncio.create_task(loop, name=name) for name, loop in loops.items()]
 
     async def close(self) -> None:
-        """Claim nothing more and give back what has no outcome yet; the pool has cancelled its solves."""
+        """Claim nothing more and give back what has no outcome yet.
+
+        Claims that are under way are waited for, which the store bounds: nobody else would know of them before their
+        leases end.
+        """
+        self._closing = True
+        while self._reserved:
+            self._room.clear()
+            await self._room.wait()
         for loop in self._loops:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
@@ -101,7 +110,7 @@ class Dispatcher:
         """Have a claimed batch planned; one that is being planned here goes on under the new claim."""
         what = claim.key, claim.digest
         batch = self._claimed.get(what)
-        if batch is not None and not batch.unwanted:
+        if batch is not None and not batch.unwanted and not batch.task.done():
             batch.claim = claim
             return
         batch = self._claimed[what] = ClaimedBatch(claim, self._means)
@@ -146,6 +155,8 @@ class Dispatcher:
         the store would never see one idle. Where workers never start, a store of our own is emptied all the same, so
         that each batch gets its reason; one that is shared is left to planners that work.
         """
+        if self._closing:
+            return False
         beginning = sum(not batch.begun for batch in self._claimed.values())
         if self._pool.idle > self._reserved + beginning:
             return True
@@ -174,6 +185,7 @@ class Dispatcher:
             return Wait(lease_ends_ms=int(_RETRY_S * 1000))
         finally:
             self._reserved -= 1
+            self._room.set()
 
     async def _renew(self) -> None:
         while True:
@@ -187,6 +199,8 @@ class Dispatcher:
                 batch = self._claimed.get((claim.key, claim.digest))
                 if batch is not None and batch.claim is claim:
                     batch.withdraw()
+            if lost:
+                self._queue.wake()  # others may hold them now: their leases have to be looked after from here, too
 
 
 def unique_name() -> str:

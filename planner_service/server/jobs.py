@@ -125,6 +125,18 @@ class Jobs:
             job = self._specs[job_id] = CurrentJob.of(record)
         return job
 
+    async def why_over(self, job_id: str, attempt: int) -> refusals.RefusalError:
+        """Say why the store calls an attempt over that was current a moment ago.
+
+        A store that lost the job since says so, too: who is told NOT_FOUND registers again, who is told
+        FAILED_PRECONDITION asks for nothing any more.
+        """
+        try:
+            await self.current(job_id, attempt)
+        except refusals.RefusalError as refusal:
+            return refusal
+        return refusals.unavailable(f"job {job_id!r} has been registered anew meanwhile; try again")
+
     async def close(self, job_id: str) -> None:
         """Close a job; closing it again changes nothing."""
         while not (job := await self.any_attempt(job_id)).record.closed:

@@ -16,7 +16,7 @@ from planner_service.pool.pool import DEFAULT_ENGINE
 from planner_service.server.channel_options import server_options
 from planner_service.server.compilation import compile_beside
 from planner_service.server.handlers import SERVICE, add_servicer
-from planner_service.server.listening import listen
+from planner_service.server.listening import ListenError, listen
 from planner_service.server.servicer import PlannerServicer
 from planner_service.store import PlanStore, open_store, without_password
 
@@ -81,17 +81,11 @@ class PlannerServer:
             The store can never be used as it is set up.
         """
         await self._store.start(on_lost=self._servicer.on_store_lost, on_available=self._on_available)
-        options = server_options(max_message_bytes=self._settings.max_message_bytes)
-        self._main_server = grpc.aio.server(options=options)
-        self._health_server = grpc.aio.server(options=options)
-        add_servicer(self._main_server, self._servicer)
-        for server in (self._main_server, self._health_server):
-            health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        reflection.enable_server_reflection(
-            (SERVICE.full_name, health.SERVICE_NAME, reflection.SERVICE_NAME), self._main_server
-        )
-        self.address = listen(self._main_server, self._settings.listen, names.LISTEN)
-        self.health_address = listen(self._health_server, self._settings.health_listen, names.HEALTH_LISTEN)
+        try:
+            self._listen()
+        except ListenError:
+            await self._store.close()
+            raise
         await self._show_health()
         await self._main_server.start()
         await self._health_server.start()
@@ -108,6 +102,19 @@ class PlannerServer:
             without_password(self._settings.store),
             self._pool.workers,
         )
+
+    def _listen(self) -> None:
+        options = server_options(max_message_bytes=self._settings.max_message_bytes)
+        self._main_server = grpc.aio.server(options=options)
+        self._health_server = grpc.aio.server(options=options)
+        add_servicer(self._main_server, self._servicer)
+        for server in (self._main_server, self._health_server):
+            health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        reflection.enable_server_reflection(
+            (SERVICE.full_name, health.SERVICE_NAME, reflection.SERVICE_NAME), self._main_server
+        )
+        self.address = listen(self._main_server, self._settings.listen, names.LISTEN)
+        self.health_address = listen(self._health_server, self._settings.health_listen, names.HEALTH_LISTEN)
 
     async def drain(self) -> None:
         """Stop cleanly: unhealthy first, then no new calls, streams and solves ended, everything let go."""

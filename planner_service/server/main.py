@@ -39,7 +39,11 @@ def serve(settings: Settings, *, engine: str = DEFAULT_ENGINE) -> int:
         The process's exit code: 0 after a clean drain, 1 where it could not start, which one line on stderr explains.
     """
     logging.basicConfig(level=settings.log_level, format=_LOG_FORMAT)
-    return asyncio.run(_serve(PlannerServer(settings, engine=engine)))
+    try:
+        return asyncio.run(_serve(PlannerServer(settings, engine=engine)))
+    except (ListenError, StoreError) as error:
+        print(f"dip serve: {error}", file=sys.stderr)
+        return 1
 
 
 async def _serve(server: PlannerServer) -> int:
@@ -47,11 +51,7 @@ async def _serve(server: PlannerServer) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    try:
-        await server.start()
-    except (ListenError, StoreError) as error:
-        print(f"dip serve: {error}", file=sys.stderr)
-        return 1
+    await server.start()
     settle_garbage_collection()
     await stop.wait()
     await server.drain()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 
 from dip.planner.v1 import planner_pb2 as pb
@@ -18,9 +19,11 @@ from planner_service.server.jobs import CurrentJob, Jobs
 from planner_service.server.marks import packed_report, whole_answer
 from planner_service.server.remembered import Remembered
 from planner_service.server.streams import Streams
-from planner_service.store import BatchKey, PlanStore, ReplicaKey
+from planner_service.store import AttemptOverError, BatchKey, PlanStore, ReplicaKey
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from dip.validation.keys import AttemptKey
 
     from planner_service.pool import SolverPool
@@ -78,24 +81,24 @@ class PlannerServicer:
 
     async def submit_batch(self, request: pb.SubmitBatchRequest, context: Context) -> pb.SubmitBatchResponse:
         """Take a batch to be planned."""
-        job = await self._current(request)
-        await self._batches.submit(job, request)
+        async with self._attempt(request) as job:
+            await self._batches.submit(job, request)
         return pb.SubmitBatchResponse()
 
     async def stream_schedules(self, request: pb.StreamSchedulesRequest, context: Context) -> None:
         """Stream one rank's schedules."""
-        job = await self._current(request)
-        await self._streams.stream(job, request, context)
+        async with self._attempt(request) as job:
+            await self._streams.stream(job, request, context)
 
     async def report_execution(
         self, request: pb.ReportExecutionRequest, context: Context
     ) -> pb.ReportExecutionResponse:
         """Take what a rank measured."""
-        job = await self._current(request)
-        report = await asyncio.to_thread(_checked_report, job, request)
-        key = _key(job, request.replica, request.iteration)
-        if await self._store.add_report(key, request.rank, report):
-            self._dispatcher.withdraw(key.replica, request.iteration)
+        async with self._attempt(request) as job:
+            report = await asyncio.to_thread(_checked_report, job, request)
+            key = _key(job, request.replica, request.iteration)
+            if await self._store.add_report(key, request.rank, report):
+                self._dispatcher.withdraw(key.replica, request.iteration)
         return pb.ReportExecutionResponse()
 
     async def plan(self, request: pb.PlanRequest, context: Context) -> bytes:
@@ -137,10 +140,15 @@ class PlannerServicer:
         await self._jobs.close(request.job_id)
         return pb.CloseJobResponse()
 
-    async def _current(self, request: AttemptKey) -> CurrentJob:
+    @contextlib.asynccontextmanager
+    async def _attempt(self, request: AttemptKey) -> AsyncIterator[CurrentJob]:
+        """Find the attempt that a call is of; where it ends during the call, the caller is told why."""
         job = await self._jobs.current(request.job_id, request.attempt)
         self._dispatcher.serves(request.job_id)
-        return job
+        try:
+            yield job
+        except AttemptOverError as error:
+            raise await self._jobs.why_over(request.job_id, request.attempt) from error
 
     def _on_over(self, job_id: str, current: int | None) -> None:
         self._dispatcher.end(job_id, current)

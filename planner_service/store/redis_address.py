@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
@@ -15,6 +16,7 @@ _ALLOWED: Final = (
     "allowed are redis://[[user]:password@]host[:port][/database] and, with TLS, rediss://..., "
     "special characters of the password percent-encoded"
 )
+_LAST_DATABASE: Final = 2**31 - 1  # most servers have 16
 _TLS_OPTIONS: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 
 
@@ -63,12 +65,14 @@ class RedisAddress:
             parts = urlsplit(url)
             port = parts.port or 6379
         except ValueError:
-            raise StoreError(f"DIP_STORE: its host or port cannot be read; {_ALLOWED}") from None
+            raise StoreError(
+                f"DIP_STORE: its host cannot be read, or its port is no number from 1 to 65535; {_ALLOWED}"
+            ) from None
         database = parts.path.removeprefix("/") or "0"
         if parts.scheme not in ("redis", "rediss") or not parts.hostname or parts.fragment:
             raise StoreError(f"DIP_STORE: scheme or host cannot be read; {_ALLOWED}")
-        if not (database.isascii() and database.isdigit()):
-            raise StoreError(f"DIP_STORE: the database is no number; {_ALLOWED}")
+        if not (database.isascii() and database.isdigit()) or int(database) > _LAST_DATABASE:
+            raise StoreError(f"DIP_STORE: the database is no number from 0 to {_LAST_DATABASE}; {_ALLOWED}")
         tls = parts.scheme == "rediss"
         return cls(
             host=parts.hostname,
@@ -78,6 +82,19 @@ class RedisAddress:
             credentials=_credentials(parts),
             tls_options=_tls_options(parts, tls),
         )
+
+    def check_files(self) -> None:
+        """Raise where a file that it names cannot be read.
+
+        Raises
+        ------
+        StoreError
+        """
+        for name, path in self.tls_options.items():
+            try:
+                Path(path).open("rb").close()
+            except OSError as error:
+                raise StoreError(f"DIP_STORE: {name} holds {path!r}, which cannot be read: {error.strerror}") from None
 
     def connection_options(self) -> dict[str, Any]:
         """Return the arguments of a connection."""

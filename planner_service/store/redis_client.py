@@ -13,6 +13,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import (
     AuthenticationError,
+    InvalidResponse,
     NoPermissionError,
     NoScriptError,
     OutOfMemoryError,
@@ -134,17 +135,21 @@ class RedisClient:
                 f"{self.address} has no certificate that is trusted, or no TLS: {text}; "
                 "DIP_STORE=rediss://...?ssl_ca_certs=/path names who is trusted"
             )
-        return StoreAwayError(f"{self.address}: {text}{self._plain_hint(text)}")
+        if isinstance(error, ResponseError) and "DB index" in text:
+            return UnusableRedisError(f"{self.address} has no such database as DIP_STORE names: {text}")
+        return StoreAwayError(f"{self.address}: {text}{self._plain_hint(error, text)}")
 
     def _tls_hint(self) -> str:
         if not self.address.tls or self._ever_answered:
             return ""
         return "; it may not speak TLS, which rediss:// asks for"
 
-    def _plain_hint(self, text: str) -> str:
-        if self.address.tls or self._ever_answered or " connecting to " in text:
+    def _plain_hint(self, error: RedisError | OSError, text: str) -> str:
+        if self.address.tls or self._ever_answered or not isinstance(error, RedisConnectionError):
             return ""
-        return "; it may speak TLS only, which rediss:// asks for"
+        if isinstance(error, InvalidResponse) or " connecting to " in text:
+            return ""  # it said what it is, or cannot be reached
+        return "; it may speak TLS only, which rediss:// asks for, or refuse connections from here (protected mode)"
 
     async def _run(self, script: Script, arguments: tuple[bytes | str | int, ...]) -> Any:
         try:

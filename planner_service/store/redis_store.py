@@ -85,6 +85,7 @@ class RedisStore:
         """Connect; see `PlanStore.start`."""
         if on_available is not None:
             self._client.on_available = on_available
+        self._client.address.check_files()
         listener = RedisListener(self._client, self._watches, on_lost)
         await listener.start()
         self._listener = listener

@@ -209,6 +209,17 @@ def test_port_in_use_is_one_line_that_says_what_to_do(serve: Callable[..., Plann
     )
 
 
+def test_store_that_cannot_be_read_is_one_line_that_says_what_is_allowed() -> None:
+    environment = os.environ | {"DIP_STORE": "redis://:s3cret@127.0.0.1:99999/0"}
+    failed = subprocess.run([DIP, "serve"], env=environment, capture_output=True, text=True, check=False)
+    assert failed.returncode == 1
+    assert failed.stderr == (
+        "dip serve: DIP_STORE: its host cannot be read, or its port is no number from 1 to 65535; allowed are "
+        "redis://[[user]:password@]host[:port][/database] and, with TLS, rediss://..., special characters of the "
+        "password percent-encoded\n"
+    )
+
+
 def test_bad_setting_is_one_line_that_says_what_is_allowed() -> None:
     failed = subprocess.run(
         [DIP, "serve"], env=os.environ | {"DIP_LISTEN": "50061"}, capture_output=True, text=True, check=False

@@ -30,6 +30,7 @@ from serving import (
 from planner_service.server.lifecycle import PlannerServer
 from planner_service.server.listening import ListenError
 from planner_service.settings import Settings
+from planner_service.store import MemoryStore
 
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
 
@@ -128,6 +129,23 @@ def test_port_in_use_names_the_setting_and_what_to_do(setting: str) -> None:
                 f"cannot listen on {other.address}: another process listens there (another planner, perhaps); "
                 f"set DIP_{setting.upper()} to a free address, 127.0.0.1:0 takes any free port"
             )
+
+    run(scenario())
+
+
+def test_planner_that_cannot_listen_lets_go_of_its_store() -> None:
+    class Store(MemoryStore):
+        closed = False
+
+        async def close(self) -> None:
+            self.closed = True
+
+    async def scenario() -> None:
+        store = Store()
+        async with planner() as other:
+            with pytest.raises(ListenError):
+                await PlannerServer(Settings(**FREE | {"listen": other.address}), store=store).start()
+        assert store.closed
 
     run(scenario())
 

@@ -8,22 +8,25 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import grpc
+import pytest
 import scripted_engine
 from dip.digests import streamed_digest
 from dip.planner.v1 import planner_pb2 as pb
 from dip.planner.v1 import planner_pb2_grpc as pb_grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from serving import client, planner, refusal, register, run, stream, submit, take
+from serving import client, planner, refusal, register, report, run, stream, submit, take
 
 from planner_service.store import (
     BatchKey,
     Claim,
     Claimant,
+    JobRecord,
     MemoryStore,
     Outcome,
     ReplicaKey,
     StoreAwayError,
     StoreFullError,
+    Wait,
 )
 
 if TYPE_CHECKING:
@@ -78,6 +81,40 @@ class SharedStore(MemoryStore):
     async def release(self, claimant: Claimant, held: Sequence[Claim]) -> None:
         await super().release(claimant, held)
         self.released.set()
+
+
+class SlowStore(SharedStore):
+    """A store whose answers come when a test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slow = self.forgets = False
+        self.claimed, self.answer, self.renewing = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.renewing.set()
+        self.taken: list[Claim] = []
+
+    async def job(self, job_id: str) -> JobRecord | None:
+        record = await super().job(job_id)
+        if self.forgets and record is not None:
+            self._forget(job_id)
+        return record
+
+    async def add_batch(self, key: BatchKey, **how: Any) -> Added:
+        added = await super().add_batch(key, **how)
+        if self.slow:
+            self.claimed.set()
+            await self.answer.wait()
+        return added
+
+    async def claim(self, claimant: Claimant, held: Sequence[Claim]) -> Claim | Wait:
+        found = await super().claim(claimant, held)
+        if isinstance(found, Claim):
+            self.taken.append(found)
+        return found
+
+    async def renew(self, claimant: Claimant, held: Sequence[Claim]) -> Sequence[Claim]:
+        await self.renewing.wait()
+        return await super().renew(claimant, held)
 
 
 @contextlib.asynccontextmanager
@@ -201,6 +238,81 @@ def test_planner_that_stops_gives_its_batches_to_the_other_at_once() -> None:
             found = await store.claim(replace(DEAD, name="other"), [])
             assert isinstance(found, Claim)
             assert (found.key, found.tries) == (key(0), 0)
+
+    run(scenario())
+
+
+def test_batch_that_is_being_claimed_while_the_planner_stops_is_given_back_at_once() -> None:
+    async def scenario() -> None:
+        store = SlowStore()
+        async with planner(store=store, lease_ms=600_000) as server, client(server) as stub:
+            await stub.RegisterJob(register(budget_ms=60_000))
+            store.slow = True
+            while not server.idle_workers:
+                await asyncio.sleep(0.01)
+            call = stub.SubmitBatch(submit(0, scripted_engine.HANG))
+            await store.claimed.wait()
+            draining = asyncio.create_task(server.drain())
+            await asyncio.sleep(0.1)
+            store.answer.set()
+            await asyncio.gather(draining, call)
+            found = await store.claim(DEAD, [])
+            assert isinstance(found, Claim)
+            assert (found.key, found.tries) == (key(0), 0)
+
+    run(scenario())
+
+
+def test_client_that_leaves_while_its_batch_is_claimed_costs_no_time() -> None:
+    async def scenario() -> None:
+        store = SlowStore()
+        async with planner(store=store, lease_ms=600_000) as server, client(server) as stub:
+            await stub.RegisterJob(register())
+            while not server.idle_workers:
+                await asyncio.sleep(0.01)
+            store.slow = True
+            call = stub.SubmitBatch(submit(0))
+            await store.claimed.wait()
+            call.cancel()
+            await asyncio.sleep(0.2)  # for the planner to hear of it
+            store.answer.set()
+            (answer,) = await take(stub.StreamSchedules(stream()), 1)
+            assert answer.HasField("schedule")
+
+    run(scenario())
+
+
+def test_planner_that_lost_a_claim_takes_it_back_when_the_other_dies_over_it() -> None:
+    async def scenario() -> None:
+        store = SlowStore()
+        async with planner(store=store, search_workers=2, lease_ms=300) as server, client(server) as stub:
+            await stub.RegisterJob(register(budget_ms=60_000))
+            while server.idle_workers < 2:
+                await asyncio.sleep(0.01)
+            store.renewing.clear()
+            await stub.SubmitBatch(submit(0, scripted_engine.HANG))
+            while not isinstance(await store.claim(replace(DEAD, lease_ms=500), []), Claim):
+                await asyncio.sleep(0.01)
+            store.taken.clear()
+            store.renewing.set()
+            while not store.taken:
+                await asyncio.sleep(0.01)
+            assert [(claim.key, claim.tries) for claim in store.taken] == [(key(0), 2)]
+
+    run(scenario(), limit_s=30)
+
+
+@pytest.mark.parametrize("call", ["SubmitBatch", "StreamSchedules", "ReportExecution"])
+def test_attempt_that_the_store_lost_during_a_call_is_to_be_registered_again(call: str) -> None:
+    async def scenario() -> None:
+        store = SlowStore()
+        async with planner(store=store) as server, client(server) as stub:
+            await stub.RegisterJob(register())
+            store.forgets = True
+            request = {"SubmitBatch": submit(0), "StreamSchedules": stream(), "ReportExecution": report(0)}[call]
+            asked = getattr(stub, call)(request)
+            error = await refusal(asked.read() if call == "StreamSchedules" else asked)
+            assert error.code() == grpc.StatusCode.NOT_FOUND, error.details()
 
     run(scenario())
 

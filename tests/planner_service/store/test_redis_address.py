@@ -52,6 +52,7 @@ def test_address_is_read(url: str, options: dict[str, object], shown: str) -> No
         "redis://:s3cret?word@host",
         "redis://:s3cret@host/first",
         "redis://:s3cret@host/-1",
+        "redis://:s3cret@host/2147483648",
         "redis://:s3cret@host:99999",
         "redis://:s3cret@[::1",
         "redis://:s3cret@host?ssl_ca_certs=/ca.pem",

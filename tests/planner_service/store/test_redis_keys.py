@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from redis_cases import empty, keys_of, redis_store
 from serving import run
-from store_cases import add, claimant, key, planned, record, unplanned
+from store_cases import add, claimant, claimed, key, planned, record, unplanned
 
 from benchmarks.redis_server import RedisServer, server_programs
 from planner_service.store import BatchKey, Claim
@@ -124,7 +124,10 @@ def test_closed_job_keeps_no_queue_and_no_batch(server: RedisServer) -> None:
             await store.put_job(replace(record(version=1), closed=True))
         with server.client() as client:
             assert (
-                client.exists("dip:1:job:job:queue", "dip:1:job:job:waiting", "dip:1:job:job:0:unsettled", "dip:1:turns") == 0
+                client.exists(
+                    "dip:1:job:job:queue", "dip:1:job:job:waiting", "dip:1:job:job:0:unsettled", "dip:1:turns"
+                )
+                == 0
             )
             fields = {name.decode().partition(":")[2] for name in client.hkeys("dip:1:job:job:0")}
             assert fields == {"", "digest", "ranks", "0", "1", "answer", "reason", "bytes"}
@@ -184,5 +187,22 @@ def test_stray_entry_of_a_queue_is_passed_over(server: RedisServer) -> None:
             assert claim.key == BatchKey(replica=key(5).replica, iteration=5)
             with server.client() as client:
                 assert client.xlen("dip:1:job:job:queue") == 1
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("part", ["", ":queue", ":0", ":waiting"])
+def test_job_that_lost_a_key_stands_in_no_other_jobs_way(server: RedisServer, part: str) -> None:
+    async def scenario() -> None:
+        empty(server)
+        async with redis_store(server) as store:
+            for job_id in ("gone", "whole"):
+                await store.put_job(record(job_id))
+                await add(store, 0, job_id=job_id)
+                await add(store, 1, job_id=job_id)
+            with server.client() as client:
+                assert client.delete(f"dip:1:job:gone{part}") == 1
+            whole = [one for one in [await claimed(store, claimant(str(number))) for number in range(5)] if one]
+            assert [one for one in whole if one[0] == "whole"] == [("whole", 0), ("whole", 1)]
 
     run(scenario())

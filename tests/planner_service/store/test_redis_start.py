@@ -6,7 +6,9 @@ import contextlib
 import logging
 import re
 import shutil
+import socket
 import subprocess
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -158,6 +160,46 @@ def test_server_that_repeats_the_password_is_not_repeated(caplog: pytest.LogCapt
         said = refusal(url(server, "user:s3cret@"))
         assert "'***'" in said
         assert "s3cret" not in said + caplog.text
+
+
+def test_database_that_is_not_there_is_refused(server: RedisServer) -> None:
+    said = refusal(url(server, f":{QUOTED}@").removesuffix("/1") + "/16")
+    assert said.startswith("never: ")
+    assert "no such database as DIP_STORE names" in said
+
+
+def test_file_that_cannot_be_read_is_named() -> None:
+    said = refusal("rediss://:s3cret@127.0.0.1:1/0?ssl_ca_certs=/nowhere/ca.pem")
+    assert said == (
+        "never: DIP_STORE: ssl_ca_certs holds '/nowhere/ca.pem', which cannot be read: No such file or directory"
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n", "away: .*: Protocol Error: b'HTTP/1.1 400 Bad Request'"),
+        (b"-READONLY nothing is written here\r\n", "away: .*: nothing is written here"),
+        (b"", "away: .*; it may speak TLS only, .* or refuse connections from here .protected mode."),
+    ],
+)
+def test_what_answers_otherwise_than_a_store_is_told_apart(answer: bytes, said: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = listening.accept()
+                    with connection:
+                        while connection.recv(1_000) and answer:
+                            connection.sendall(answer)
+
+        answering = threading.Thread(target=serve)
+        answering.start()
+        heard = refusal(f"redis://127.0.0.1:{listening.getsockname()[1]}/0")
+        listening.shutdown(socket.SHUT_RDWR)
+        answering.join()
+    assert re.fullmatch(said, heard), heard
 
 
 def test_cluster_is_refused() -> None:
