@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import cases
 import grpc
 import pytest
+from clocks import Clock
 from dip.planner.v1 import planner_pb2 as pb
 from dip.planner.v1 import planner_pb2_grpc as pb_grpc
 from fake_planner import FakePlanner
@@ -25,16 +26,6 @@ REGISTRATION = pb.RegisterJobRequest(job_id="job", attempt=7, spec=cases.job())
 NOBODY = "127.0.0.1:1"
 THREE = Endpoints.parse("127.0.0.1:1,127.0.0.1:2,127.0.0.1:3")
 FIRST, SECOND, THIRD = THREE.each
-
-
-class Clock:
-    """Seconds that go forward when a test says so."""
-
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 @pytest.fixture

@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
+from clocks import Clock
+
 from trainer_agent.silence import Silence
-
-
-class Clock:
-    """Seconds that go forward when a test says so."""
-
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 def given_up(silence: Silence, iterations: int) -> list[int]:
