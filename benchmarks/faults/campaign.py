@@ -80,8 +80,8 @@ class Struck:
 
     Parameters
     ----------
-    lasted_s
-        From its beginning to its end.
+    began_s, ended_s
+        On the monotonic clock.
     recovery_s
         From its end to the first of several iterations in a row that were planned in all replicas; 0 where that was
         not waited for.
@@ -90,7 +90,8 @@ class Struck:
     """
 
     kind: str
-    lasted_s: float
+    began_s: float
+    ended_s: float
     recovery_s: float
     fallbacks: int
 
@@ -135,12 +136,17 @@ class Run:
         over = [done for done in training.completed if began_s <= done.at_s < steady_s]
         struck = Struck(
             kind=kind,
-            lasted_s=round(ended_s - began_s, 2),
+            began_s=began_s,
+            ended_s=ended_s,
             recovery_s=round(max(0.0, steady_s - ended_s), 2),
             fallbacks=sum(done.fallbacks for done in over),
         )
         self.struck.append(struck)
-        _log.info("%d iterations of %d ms: %s", len(training.completed), training.batch_ms, struck)
+        _log.info(
+            "%d iterations of %d ms: %s for %.2f s, plans after %.2f s and %d fallbacks",
+            *(len(training.completed), training.batch_ms, kind),
+            *(ended_s - began_s, struck.recovery_s, struck.fallbacks),
+        )
 
     def _check_all(self) -> None:
         _log.info("%d iterations: the ranks have ended", len(self._site.training.completed))
@@ -173,6 +179,17 @@ class Run:
             "violations": checks.counted(self.violations),
         }
 
+    def executions(self) -> str:
+        """List what ran when, a line for each iteration and replica."""
+        lines: dict[tuple[int, int, int], list[str]] = {}
+        for start in self._site.training.starts:
+            for one in sorted(start.executed, key=lambda one: one.rank):
+                line = f"{one.at_s:.2f} start {start.number}, replica {one.replica}, iteration {one.iteration}: "
+                reasons = lines.setdefault((start.number, one.iteration, one.replica), [line])
+                reasons.append(f"{one.waited_us // 1000} ms, {_short(one.reason) or 'planned'}")
+        struck = [f"{one.began_s:.2f} {one.kind} until {one.ended_s:.2f}" for one in self.struck]
+        return "\n".join(sorted([*("; ".join(words) for words in lines.values()), *struck]))
+
 
 def _accepted(starts: Sequence[Start]) -> Iterable[Any]:
     return (one for start in starts for one in start.accepted)
@@ -186,7 +203,7 @@ def _short(reason: str) -> str:
 def _by_kind(struck: Sequence[Struck], kind: str) -> dict[str, Any]:
     those = [one for one in struck if one.kind == kind]
     return {
-        "lasted_s": [one.lasted_s for one in those],
+        "lasted_s": [round(one.ended_s - one.began_s, 2) for one in those],
         "fallbacks": [one.fallbacks for one in those],
         "recovery_s": [one.recovery_s for one in those],
     }
@@ -213,6 +230,6 @@ def run(campaign: Campaign, logs: Path | None = None) -> dict[str, Any]:
         made.go()
         if logs is not None:
             logs.mkdir(parents=True, exist_ok=True)
-            for name, text in site.logs().items():
+            for name, text in (site.logs() | {"executions": made.executions()}).items():
                 (logs / f"{name}.log").write_text(text, encoding="utf-8")
         return made.result()
