@@ -51,7 +51,8 @@ class PlanStore(Protocol):
     not to be had. The first write of a key stands; later ones learn what stands and change nothing.
 
     What is kept of an attempt is bounded by iterations and by bytes for each replica, closed jobs by number; a job that
-    nobody writes to for long is forgotten, open or closed.
+    nobody writes to for long is forgotten, open or closed. In a store without room, what is of iterations that were run
+    gives way to a replica's new batches and reports.
     """
 
     async def start(self, on_lost: Callable[[], None], on_available: Callable[[bool], None] | None = None) -> None:

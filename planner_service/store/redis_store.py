@@ -25,6 +25,7 @@ from planner_service.store.records import (
     QueueFullError,
     ReplicaKey,
     StoreError,
+    StoreFullError,
     TooOldError,
     late_reason,
 )
@@ -152,9 +153,8 @@ class RedisStore:
         self, key: BatchKey, *, digest: bytes, batch: bytes, limit: int, claimant: Claimant | None = None
     ) -> Added:
         """Write a batch and queue it unless its key is taken; see `PlanStore.add_batch`."""
-        status, *answer = await self._client.run(
-            scripts.ADD_BATCH, *self._kept, *_batch(key), digest, batch, limit, LATE, *_planner(claimant)
-        )
+        arguments = (*self._kept, *_batch(key), digest, batch, limit, LATE, *_planner(claimant))
+        status, *answer = await self._write(scripts.ADD_BATCH, arguments, key.replica, "")
         _raise_refusal(status, answer, key.replica, key.iteration)
         if status == b"full":
             raise QueueFullError(key.replica.replica, limit)
@@ -232,10 +232,8 @@ class RedisStore:
     async def add_report(self, key: BatchKey, rank: int, report: bytes) -> bool:
         """Write a rank's report unless there is one, and settle what is too late; whether it was written."""
         late = late_reason(rank, key.iteration)
-        running = _digits(key.iteration + 1)
-        status, *answer = await self._client.run(
-            scripts.ADD_REPORT, *self._kept, *_batch(key), rank, report, late, running
-        )
+        arguments = (*self._kept, *_batch(key), rank, report, late, _digits(key.iteration + 1))
+        status, *answer = await self._write(scripts.ADD_REPORT, arguments, key.replica, _digits(key.iteration))
         _raise_refusal(status, answer, key.replica, key.iteration)
         return bool(answer[0])
 
@@ -253,6 +251,17 @@ class RedisStore:
     def watch_queue(self) -> EventWatch:
         """Make a watch on what waits to be claimed."""
         return self._watches.watch_queue()
+
+    async def _write(
+        self, script: scripts.Script, arguments: Sequence[bytes | str | int], replica: ReplicaKey, run: str
+    ) -> Any:
+        """Run a script that needs room; where there is none, what is of iterations before `run` gives way."""
+        try:
+            return await self._client.run(script, *arguments)
+        except StoreFullError:
+            if not await self._client.run(scripts.MAKE_ROOM, *_replica(replica), run):
+                raise
+            return await self._client.run(script, *arguments)
 
     async def _next_answers(
         self, replica: ReplicaKey, first_iteration: int, ranks: Sequence[int]

@@ -198,25 +198,33 @@ end
 
 local function unplanned(reason) return {responses = {}, num_bytes = #reason, answer = '', reason = reason} end
 
+-- Forgets all that a replica has below an iteration, which becomes the oldest one kept.
+local function drop_below(job, replica, oldest)
+  local key = replica_key(job, replica)
+  for _, iteration in ipairs(redis.call('ZRANGEBYLEX', key .. ':settled', '-', '(' .. oldest)) do
+    local bytes = forget_iteration(key, iteration)
+    redis.call('HINCRBY', key, 'bytes', 0 - bytes)
+    redis.call('ZREM', key .. ':settled', iteration)
+  end
+  redis.call('HSET', key, 'oldest', oldest)
+  dequeue(job, forget_unsettled(key, '(' .. oldest))
+  for _, iteration in ipairs(redis.call('ZRANGEBYLEX', key .. ':reported', '-', '(' .. oldest)) do
+    forget_reports(key, iteration)
+  end
+end
+
 -- Forgets the lowest iterations of a replica, until no more are kept than may be, and all below them.
 local function drop_oldest(job, replica, kept_iterations, kept_bytes)
   local key = replica_key(job, replica)
   local share = share_of(job, kept_bytes)
   local bytes = tonumber(redis.call('HGET', key, 'bytes') or '0')
-  local count = redis.call('ZCARD', key .. ':settled')
-  local dropped = false
+  local count, dropped = redis.call('ZCARD', key .. ':settled'), 0
+  local function lowest_kept() return redis.call('ZRANGE', key .. ':settled', dropped, dropped)[1] end
   while count > tonumber(kept_iterations) or (count > NEWEST_KEPT and bytes > share) do
-    bytes = bytes - forget_iteration(key, redis.call('ZPOPMIN', key .. ':settled')[1])
-    count = count - 1
-    dropped = true
+    bytes = bytes - tonumber(redis.call('HGET', key, lowest_kept() .. ':bytes'))
+    count, dropped = count - 1, dropped + 1
   end
-  if not dropped then return end
-  local oldest = redis.call('ZRANGE', key .. ':settled', 0, 0)[1]
-  redis.call('HSET', key, 'oldest', oldest, 'bytes', string.format('%.0f', bytes))
-  dequeue(job, forget_unsettled(key, '(' .. oldest))
-  for _, iteration in ipairs(redis.call('ZRANGEBYLEX', key .. ':reported', '-', '(' .. oldest)) do
-    forget_reports(key, iteration)
-  end
+  if dropped > 0 then drop_below(job, replica, lowest_kept()) end
 end
 
 -- --------------------------------------------------------------------------------------------------------- whole jobs

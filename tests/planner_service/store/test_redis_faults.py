@@ -14,7 +14,7 @@ from serving import run
 from store_cases import add, claimant, key, plan, planned, record
 
 from benchmarks.redis_server import RedisServer, server_programs
-from planner_service.store import Answer, Claim, PlanStore, StoreAwayError, StoreFullError, Wait
+from planner_service.store import Answer, Claim, Outcome, PlanStore, StoreAwayError, StoreFullError, TooOldError, Wait
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,14 +54,14 @@ def steady() -> Iterator[RedisServer]:
         yield started
 
 
-async def fill(store: PlanStore, job_id: str) -> int:
-    """Add batches until there is no room; return how many there was room for."""
-    for iteration in range(1_000):
+async def fill(store: PlanStore, job_id: str, first: int = 0) -> int:
+    """Add batches until there is no room; return the last iteration that there was room for."""
+    for iteration in range(first, 1_000):
         try:
             where = key(iteration, job_id=job_id)
             await store.add_batch(where, digest=b"digest", batch=bytes(50_000), limit=10_000)
         except StoreFullError:
-            return iteration
+            return iteration - 1
     pytest.fail("there is room for everything")
 
 
@@ -195,6 +195,39 @@ def test_closing_a_job_makes_room_in_a_full_server() -> None:
             assert await store.put_job(replace(record(version=1), closed=True)) is not None
             assert await store.put_job(record("other")) is not None
             assert await fill(store, "other") >= room / 2
+
+    with RedisServer(options={"maxmemory": "5mb"}) as started:
+        run(scenario(started))
+
+
+def test_what_was_run_gives_way_in_a_full_server() -> None:
+    async def scenario(server: RedisServer) -> None:
+        outcome = Outcome(responses=(bytes(100_000), bytes(100_000)), answer=b"answer")
+        async with redis_store(server) as store:
+            await store.put_job(record())
+            for iteration in range(60):
+                await store.add_batch(key(iteration), digest=b"digest", batch=bytes(50_000), limit=9)
+                await store.settle(key(iteration), b"digest", outcome)
+                assert await store.next_answer(key(0).replica, 0, iteration) is not None
+                assert await store.add_report(key(iteration), 0, bytes(5_000))
+            with pytest.raises(TooOldError):
+                await store.entry(key(30))
+
+    with RedisServer(options={"maxmemory": "5mb"}) as started:
+        run(scenario(started))
+
+
+def test_what_nobody_has_run_stays_in_a_full_server() -> None:
+    async def scenario(server: RedisServer) -> None:
+        async with redis_store(server) as store:
+            await store.put_job(record())
+            await plan(store, 0)
+            room = await fill(store, "job", first=1)
+            with pytest.raises(StoreFullError):
+                await store.add_report(key(0), 0, bytes(5_000))
+            assert await store.next_answer(key(0).replica, 0, 0) == Answer(iteration=0, response=b"plan 0")
+            assert await store.settle(key(1), b"digest", planned())
+            assert [await store.entry(key(iteration)) is not None for iteration in (1, room)] == [True, True]
 
     with RedisServer(options={"maxmemory": "5mb"}) as started:
         run(scenario(started))
