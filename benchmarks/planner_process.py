@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import signal
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Self
 import grpc
 from grpc_health.v1 import health_pb2
 
+from benchmarks import procfs
 from planner_service import settings as names
 
 if TYPE_CHECKING:
@@ -108,13 +108,11 @@ class PlannerProcess:
 
     def resident_mib(self) -> int:
         """Memory of the planner's own process, which its solvers are no part of."""
-        status = Path(f"/proc/{self.pid}/status").read_text(encoding="utf-8")
-        (line,) = [line for line in status.splitlines() if line.startswith("VmRSS:")]
-        return int(line.split()[1]) // 1024
+        return int(procfs.resident_mib(self.pid))
 
     def solver_pids(self) -> list[int]:
         """Its solver processes, be they ready or just starting."""
-        return _children(self.pid, "planner_service.pool.worker")
+        return procfs.children(self.pid, module="planner_service.pool.worker")
 
     def send(self, number: signal.Signals) -> None:
         """Send it a signal: SIGSTOP and SIGCONT make it hang and go on."""
@@ -143,16 +141,3 @@ class PlannerProcess:
         if self._process is None:
             raise RuntimeError("the planner is not started")
         return self._process
-
-
-def _children(pid: int, module: str) -> list[int]:
-    """Processes that a process has started to run a module; zombies are left out."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):  # it has just ended
-                state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
-                runs = (entry / "cmdline").read_bytes().split(b"\0")
-                if int(parent) == pid and state != "Z" and module.encode() in runs:
-                    found.append(int(entry.name))
-    return found

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks.procfs import resident_mib
 from planner_service.check.workload import workload_request
 from planner_service.planning import make_plan
 from planner_service.reuse import Reuse
@@ -60,14 +61,8 @@ def _memory(options: argparse.Namespace) -> dict[int, int]:
     for number in range(1, options.plans + 1):
         make_plan(_request(options.config, seed=number, evaluations=options.evaluations), reuse=reuse)
         if number % every == 0:
-            read[number] = _resident_mib()
+            read[number] = int(resident_mib(os.getpid()))
     return read
-
-
-def _resident_mib() -> int:
-    status = Path("/proc/self/status").read_text(encoding="utf-8")
-    (line,) = [line for line in status.splitlines() if line.startswith("VmRSS:")]
-    return int(line.split()[1]) // 1024
 
 
 if __name__ == "__main__":

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 from typing import IO, TYPE_CHECKING
+
+from benchmarks import procfs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
 
 _PATIENCE_S = 60.0
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class ProcessEndedError(RuntimeError):
@@ -76,23 +75,15 @@ class BenchmarkProcess:
 
     def cpu_s(self) -> float:
         """Processor seconds that it has used so far, its children's not included."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+        return procfs.cpu_s(self.pid)
 
     def children(self) -> list[int]:
         """Process ids of its children: a planner's workers."""
-        found = []
-        for stat in Path("/proc").glob("[0-9]*/stat"):
-            with contextlib.suppress(OSError):  # it may have ended
-                if int(stat.read_text(encoding="utf-8").rpartition(")")[2].split()[1]) == self.pid:
-                    found.append(int(stat.parent.name))
-        return found
+        return procfs.children(self.pid)
 
     def resident_mib(self) -> float:
         """Memory that it holds."""
-        status = Path(f"/proc/{self.pid}/status").read_text(encoding="utf-8")
-        (line,) = [line for line in status.splitlines() if line.startswith("VmRSS:")]
-        return int(line.split()[1]) / 1024
+        return procfs.resident_mib(self.pid)
 
     def __enter__(self) -> BenchmarkProcess:
         return self

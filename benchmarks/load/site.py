@@ -12,6 +12,7 @@ from dip.planner.v1.planner_pb2_grpc import PlannerServiceStub
 
 from benchmarks.load.processes import BenchmarkProcess, Crowd
 from benchmarks.load.times import Times
+from planner_service import settings as names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -139,9 +140,9 @@ def _common(work: Work, times: Times) -> list[str]:
 
 def _environment(planners: Planners) -> dict[str, str]:
     return {
-        "DIP_LISTEN": "127.0.0.1:0",
-        "DIP_HEALTH_LISTEN": "127.0.0.1:0",
-        "DIP_STORE": planners.store,
-        "DIP_SEARCH_WORKERS": str(planners.workers),
-        "DIP_KEPT_ITERATIONS": str(planners.kept_iterations),
+        names.LISTEN: "127.0.0.1:0",
+        names.HEALTH_LISTEN: "127.0.0.1:0",
+        names.STORE: planners.store,
+        names.SEARCH_WORKERS: str(planners.workers),
+        names.KEPT_ITERATIONS: str(planners.kept_iterations),
     }

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dip.partition import default_partition
 from dip.planner.v1 import planner_pb2 as pb
+from integration.harness import PATIENT
 from integration.rank_process import make_spec
 
 from trainer_agent import settings
@@ -21,14 +22,8 @@ if TYPE_CHECKING:
     import pytest
     from integration.harness import Planner, Ranks
 
-# How long iterations wait for their schedules: so long that a busy machine brings what is planned in time, and where a
-# planner is stopped, so short that the test goes on.
-LONG_MS, SHORT_MS = 20_000, 2_000
-
-
-def patient(wait_ms: int) -> dict[str, str]:
-    """Settings of ranks that wait so long."""
-    return {settings.SCHEDULE_WAIT_MS: str(wait_ms)}
+# How long ranks wait for schedules where the planner is going to be stopped: long enough on a busy machine.
+WAIT_MS = 2_000
 
 
 def say(capsys: pytest.CaptureFixture[str], line: str) -> None:
@@ -46,7 +41,7 @@ def test_training_outlives_a_planner_that_is_killed_and_one_that_is_stopped(
     mortal_planner: Planner, start_ranks: Callable[..., Ranks], capsys: pytest.CaptureFixture[str]
 ) -> None:
     planner = mortal_planner.start()
-    ranks = start_ranks(planner.endpoint, planner.endpoint, variables=patient(SHORT_MS))
+    ranks = start_ranks(planner.endpoint, planner.endpoint, variables={settings.SCHEDULE_WAIT_MS: str(WAIT_MS)})
     job = ranks.wait_until_ready()
     assert planner.job(job["job_id"]).partition == loaded(job)
     ranks.go_until_planned(planner, job["job_id"])
@@ -66,7 +61,7 @@ def test_training_outlives_a_planner_that_is_killed_and_one_that_is_stopped(
     stopped_s = time.monotonic()
     assert all(ranks.go(13)[-10:])
     # Up to three times as long as an iteration may wait, then hardly any more: the planner is not heard.
-    assert sum(ranks.waited_us[-10:]) < 5 * SHORT_MS * 1000
+    assert sum(ranks.waited_us[-10:]) < 5 * WAIT_MS * 1000
     say(capsys, f"stopped: 13 iterations took {ranks.times[-1] - stopped_s:.2f} s")
     planner.send(signal.SIGCONT)
     back_s = time.monotonic()
@@ -112,7 +107,7 @@ def test_training_without_any_planner(start_ranks: Callable[..., Ranks]) -> None
 def test_a_job_that_starts_again_at_an_older_iteration_with_other_batches(
     steady_planner: Planner, start_ranks: Callable[..., Ranks]
 ) -> None:
-    planner, own = steady_planner, {settings.JOB_ID: "resumed"} | patient(LONG_MS)
+    planner, own = steady_planner, {settings.JOB_ID: "resumed"} | PATIENT
     first = start_ranks(planner.endpoint, planner.endpoint, variables=own)
     before = first.wait_until_ready()
     first.go_until_planned(planner, "resumed")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dip.fallback import fallback_plan
 from dip.planner.v1 import planner_pb2 as pb
 from fake_planner import streamed
+from integration.harness import PATIENT
 from integration.rank_process import FAILED, make_batch, make_spec
 from integration.tampering import TamperingProxy
 
@@ -50,7 +51,7 @@ def test_one_rank_with_another_plan_and_one_with_a_changed_action(
         {OTHER_PLAN: another_plan, CHANGED_ACTION: change_action},
     )
     with proxy:
-        ranks = start_ranks(steady_planner.endpoint, proxy.endpoint)
+        ranks = start_ranks(steady_planner.endpoint, proxy.endpoint, variables=PATIENT)
         job = ranks.wait_until_ready()
         partition.MergeFromString(job["partition"])
         ranks.go_beside(steady_planner, job["job_id"], LAST)
