@@ -13,6 +13,7 @@ import logging
 import os
 import socket
 import uuid
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 from planner_service.server.claimed import ClaimedBatch, Means
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 RENEWALS_PER_LEASE: Final = 3
 _RETRY_S: Final = 1.0
 """How soon a store that failed is asked again, if it does not say before that it is back."""
+_MOST_OWN_JOBS: Final = 1024
+"""Jobs end at other planners, too, and nobody tells."""
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +54,8 @@ class Dispatcher:
         self._pool = means.pool
         self._name = name
         self._lease_ms = lease_ms
-        self._own_jobs: set[str] | None = set() if own_jobs else None
+        # The job that was served last comes last.
+        self._own_jobs: OrderedDict[str, None] | None = OrderedDict() if own_jobs else None
         self._claimed: dict[tuple[BatchKey, bytes], ClaimedBatch] = {}
         self._reserved = 0
         self._closing = False
@@ -89,9 +93,14 @@ class Dispatcher:
 
     def serves(self, job_id: str) -> None:
         """Note that trainers of a job talk to this planner."""
-        if self._own_jobs is not None and job_id not in self._own_jobs:
-            self._own_jobs.add(job_id)
+        if self._own_jobs is None:
+            return
+        if job_id not in self._own_jobs:
+            self._own_jobs[job_id] = None
             self._queue.wake()
+        self._own_jobs.move_to_end(job_id)
+        if len(self._own_jobs) > _MOST_OWN_JOBS:
+            self._own_jobs.popitem(last=False)
 
     @contextlib.contextmanager
     def claiming(self) -> Iterator[Claimant | None]:
@@ -131,7 +140,7 @@ class Dispatcher:
     def end(self, job_id: str, current: int | None) -> None:
         """Cancel every solve of a job whose attempt is over: of all but the current one, of all where there is none."""
         if current is None and self._own_jobs is not None:
-            self._own_jobs.discard(job_id)
+            self._own_jobs.pop(job_id, None)
         for batch in list(self._claimed.values()):
             replica = batch.claim.key.replica
             if replica.job_id == job_id and replica.attempt != current:

@@ -77,7 +77,7 @@ class Jobs:
         self._on_over = on_over
         self._registrations: dict[tuple[str, int], asyncio.Task[JobRecord | refusals.RefusalError]] = {}
         self._admitted: set[tuple[str, int]] = set()
-        self._specs: dict[str, CurrentJob] = {}
+        self._specs: dict[str, CurrentJob] = {}  # the job asked for last comes last
 
     async def register(self, request: pb.RegisterJobRequest) -> pb.RegisterJobResponse:
         """Register an attempt: the first registration decides, the others wait for its answer.
@@ -120,9 +120,12 @@ class Jobs:
         if record is None:
             self._specs.pop(job_id, None)
             raise refusals.not_found(f"job {job_id!r} is not known here: register it, then submit what is not planned")
-        job = self._specs.get(job_id)
+        job = self._specs.pop(job_id, None)
         if job is None or job.record != record:
-            job = self._specs[job_id] = CurrentJob.of(record)
+            job = CurrentJob.of(record)
+        self._specs[job_id] = job
+        if len(self._specs) > self._max_jobs:  # jobs end at other planners, too, and nobody tells
+            del self._specs[next(iter(self._specs))]
         return job
 
     async def why_over(self, job_id: str, attempt: int) -> refusals.RefusalError:

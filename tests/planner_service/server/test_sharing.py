@@ -16,6 +16,7 @@ from dip.planner.v1 import planner_pb2_grpc as pb_grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from serving import client, planner, refusal, register, report, run, stream, submit, take
 
+from planner_service.server import dispatcher
 from planner_service.store import (
     BatchKey,
     Claim,
@@ -189,6 +190,24 @@ def test_planner_of_its_own_jobs_leaves_others_alone() -> None:
             await queued(store, 0)
             (answer,) = await take(stubs[0].StreamSchedules(stream()), 1)
             assert answer.HasField("schedule")
+
+    run(scenario())
+
+
+def test_jobs_that_end_at_another_planner_leave_little_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatcher, "_MOST_OWN_JOBS", 2)
+
+    async def scenario() -> None:
+        async with planners({"plan_jobs": "own", "max_jobs": 2}, {}) as (_, servers), clients(*servers) as stubs:
+            for number in range(5):
+                job = f"job {number}"
+                await stubs[1].RegisterJob(register(job))
+                await stubs[0].SubmitBatch(submit(0, job_id=job))
+                await take(stubs[0].StreamSchedules(stream(job_id=job)), 1)
+                await stubs[1].CloseJob(pb.CloseJobRequest(job_id=job))
+            servicer = servers[0]._servicer
+            assert len(servicer._jobs._specs) == 2
+            assert servicer._dispatcher._claimant().jobs == {"job 3", "job 4"}
 
     run(scenario())
 
