@@ -187,13 +187,13 @@ class PlannerClient:
             call = pb_grpc.PlannerServiceStub(connection.channel).GetJob.future(request, timeout=CALL_TIMEOUT_S)
 
         def heard(done: grpc.Future[pb.GetJobResponse]) -> None:
-            # Nothing is left here: gRPC runs this on the channel's own thread, which its closing would wait for.
+            # Runs on a thread of the channel: the planner cannot be left here, as that closes the channel.
+            back = True
             try:
                 done.result()
             except (grpc.RpcError, grpc.FutureCancelledError) as cause:
-                self._connections.returned(back=not _error("GetJob", connection, cause).outage)
-            else:
-                self._connections.returned(back=True)
+                back = not _error("GetJob", connection, cause).outage
+            self._connections.returned(connection, back=back)
 
         call.add_done_callback(heard)
 

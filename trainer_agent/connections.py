@@ -118,17 +118,31 @@ class Connections:
             self._asking = self._asking or bool(due)
             yield self._connection(self._endpoints[0]) if due else None
 
-    def returned(self, back: bool) -> None:
+    def returned(self, connection: Connection, *, back: bool) -> None:
         """Speak to the preferred planner again, or ask it again later.
 
-        What is under way at the other one goes on there: nothing is wrong with it.
+        What is under way at the other one goes on there: nothing is wrong with it. A preferred planner that is away is
+        let alone until then: an open channel would try to connect every second.
+
+        Parameters
+        ----------
+        connection
+            What the planner was asked on.
+        back
+            Whether it answers.
         """
         with self._guard():
             self._asking = False
             if back:
                 self._turn = 0
-            else:
-                self._return_at = self._clock() + self._returning.next_delay_s()
+                return
+            self._return_at = self._clock() + self._returning.next_delay_s()
+            idle = self._turn != 0 and self._open.get(connection.endpoint) is connection
+            if idle:
+                del self._open[connection.endpoint]
+        if idle:
+            # Not here: gRPC tells of answers on a thread of the channel, which its closing waits for.
+            threading.Thread(target=connection.channel.close, name="close", daemon=True).start()
 
     def open_at(self, endpoint: Endpoint) -> Connection | None:
         """Return the connection to a planner, if one is open."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def test_streams_left_in_every_way_are_let_go_of(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = "--streams 40 --wave 4 --every 20 --silent 0 --idle-s 2.5 --ping-ms 1000"
+    arguments = "--streams 40 --wave 4 --every 20 --silent 0 --idle-s 5 --ping-ms 1000"
     code = main(arguments.split())
     result = json.loads(capsys.readouterr().out)
     assert code == 0, result

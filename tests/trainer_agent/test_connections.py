@@ -132,16 +132,30 @@ def test_the_preferred_one_is_asked_again_after_a_while_by_one_at_a_time(three: 
     assert asked is not None
     assert asked.endpoint == FIRST
     assert preferred(three) is None  # somebody asks
-    three.returned(back=False)
+    three.returned(asked, back=False)
     assert three.endpoint == SECOND
+    assert three.open_at(FIRST) is None  # it would go on trying to connect
     assert preferred(three) is None  # too soon again
     clock.now_s += 60.0
-    assert preferred(three) is not None
+    again = preferred(three)
+    assert again is not None
     still = current(three)
-    three.returned(back=True)
+    three.returned(again, back=True)
     assert three.endpoint == FIRST
     assert not still.left
     assert three.open_at(SECOND) is still
+
+
+def test_the_preferred_one_that_says_no_keeps_its_channel_where_it_has_its_turn_again(clock: Clock) -> None:
+    connections = Connections(Endpoints.parse("127.0.0.1:1,127.0.0.1:2"), clock=clock)
+    connections.leave(current(connections), "away")
+    clock.now_s += 600.0
+    asked = preferred(connections)
+    assert asked is not None
+    connections.leave(current(connections), "away, too")
+    connections.returned(asked, back=False)
+    assert current(connections) is asked
+    connections.close()
 
 
 def test_moving_on_to_a_third_does_not_put_the_return_off(three: Connections, clock: Clock) -> None:
@@ -159,8 +173,9 @@ def test_a_planner_that_is_left_again_and_again_is_returned_to_less_often(clock:
         clock.now_s += longest_s / 2 - 0.01
         assert preferred(connections) is None
         clock.now_s += longest_s
-        assert preferred(connections) is not None
-        connections.returned(back=True)
+        asked = preferred(connections)
+        assert asked is not None
+        connections.returned(asked, back=True)
     connections.close()
 
 
