@@ -36,6 +36,9 @@ MOST_EXTENSION: Final = 4
 
 _SHORTEST_EXTENSION_S: Final = 0.05
 
+_STOPPED_S: Final = 0.5
+"""A wait that ends so much too late was not late: this process was stopped."""
+
 
 class WorkerLostError(Exception):
     """The worker died, or was killed because it overran; it must be replaced.
@@ -105,6 +108,8 @@ class WorkerProcess:
 
         A worker that was not let run, because training needs the cores, is not stuck, and a new one would have to
         start under the same conditions: time that it waited for a core extends the limit, up to `MOST_EXTENSION` times.
+        So does time in which this process itself was not let run (a stopped one that goes on): the worker's answer may
+        lie in its socket.
 
         Parameters
         ----------
@@ -125,9 +130,13 @@ class WorkerProcess:
         left_s = limit_s
         try:
             while left_s > 0:
+                asked_s = time.monotonic()
                 done, _ = await asyncio.wait({talk}, timeout=left_s)
                 if done:
                     return talk.result()
+                overslept_s = time.monotonic() - asked_s - left_s
+                if overslept_s > _STOPPED_S:
+                    began_s += overslept_s + _STOPPED_S  # the rest is for reading what has come meanwhile
                 extended_s = limit_s + starved_s(self._process.pid) - starved_before_s
                 left_s = began_s + min(extended_s, MOST_EXTENSION * limit_s) - time.monotonic()
                 if left_s > 0:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -124,6 +125,32 @@ def test_fallback_that_dies_too_gives_the_reason() -> None:
                 reason="the solver's process ended with signal 9"
             )
             await warm(made)
+
+    run(scenario())
+
+
+def test_answer_that_came_while_this_process_was_stopped_counts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    monkeypatch.setenv(scripted_engine.GATE, str(gate))
+    monkeypatch.setattr(process, "starved_s", lambda pid: 0.0)
+
+    async def scenario() -> None:
+        async with pool() as made:
+            await warm(made)
+            workers = worker_pids()
+            solve = submit(made, scripted_engine.WAIT_AT_GATE)
+            while made.idle:
+                await asyncio.sleep(0)
+            opened = threading.Timer(LIMIT_S / 2, gate.write_text, args=("",))
+            opened.start()
+            time.sleep(LIMIT_S + 1.5)  # nothing else runs here, as if this process were stopped
+            result = await solve.result()
+            assert isinstance(result, Planned)
+            assert (result.interrupted, plan_of(result).fallback) == ("", False)
+            assert worker_pids() == workers
 
     run(scenario())
 
