@@ -18,7 +18,7 @@ class Silence:
     """Counts the iterations in a row that got no answer while a planner was being asked. Safe between threads.
 
     Any planner of a store serves the same plans, so leaving one that only takes long costs next to nothing, and staying
-    with one that hangs costs every plan. Changing back and forth costs something, though: all planners may be waiting for
+    with one that hangs costs every plan. Changing back and forth does cost something: all planners may be waiting for
     the same search. So after the first change it takes many more iterations until the next.
 
     Parameters

@@ -14,7 +14,7 @@ from dip.digests import batch_digest
 from dip.planner.v1 import planner_pb2 as pb
 from dip.planner.v1 import planner_pb2_grpc as pb_grpc
 
-from benchmarks.abandoned_streams.silent_proxy import SilentProxy
+from benchmarks.faults.network import Network
 from benchmarks.fuzzing.requests import batch, register_job
 from benchmarks.planner_process import CHANNEL_OPTIONS
 
@@ -83,11 +83,12 @@ class StreamSite:
 
     async def lose_wave(self, count: int) -> float:
         """Open streams from a place that falls silent; return the seconds until the planner counts none of them."""
-        async with SilentProxy(self._address) as proxy, channel(proxy.address) as stub:
-            opened = await open_streams(stub, count)
-            self.refused += count - len(opened)
-            proxy.fall_silent()
-            return await self.until_none_counted()
+        with self._network() as network:
+            async with channel(_through(network)) as stub:
+                opened = await open_streams(stub, count)
+                self.refused += count - len(opened)
+                network.cut()
+                return await self.until_none_counted()
 
     async def until_none_counted(self) -> float:
         """Wait until the planner counts no stream; return how many seconds it took, infinite where it took too long."""
@@ -126,25 +127,36 @@ class StreamSite:
         grpc.aio.AioRpcError
             The stream ended.
         """
-        async with SilentProxy(self._address) as proxy, channel(proxy.address, options) as stub:
-            (stream,) = await open_streams(stub, 1, first_iteration=self._iteration)
-            reading, sent_before = asyncio.ensure_future(stream.read()), proxy.bytes_from_clients
-            await asyncio.wait({reading}, timeout=seconds)
-            pings = (proxy.bytes_from_clients - sent_before) // _PING_BYTES
-            if reading.done():
-                raise RuntimeError(f"the idle stream gave {await reading}")
-            began_s = time.monotonic()
-            async with channel(self._address) as other:
-                made = batch(_NUMBER, self._iteration)
-                submitted = pb.SubmitBatchRequest(job_id=_JOB_ID, attempt=1, iteration=self._iteration, batch=made)
-                await other.SubmitBatch(submitted, timeout=PATIENCE_S)
-            response = await asyncio.wait_for(reading, PATIENCE_S)
-            milliseconds = (time.monotonic() - began_s) * 1000
-            stream.cancel()
+        made = batch(_NUMBER, self._iteration)
+        with self._network() as network:
+            async with channel(_through(network), options) as stub:
+                (stream,) = await open_streams(stub, 1, first_iteration=self._iteration)
+                reading, sent_before = asyncio.ensure_future(stream.read()), network.bytes_from_clients
+                await asyncio.wait({reading}, timeout=seconds)
+                pings = (network.bytes_from_clients - sent_before) // _PING_BYTES
+                if reading.done():
+                    raise RuntimeError(f"the idle stream gave {await reading}")
+                began_s = time.monotonic()
+                await self._submit(made)
+                response = await asyncio.wait_for(reading, PATIENCE_S)
+                milliseconds = (time.monotonic() - began_s) * 1000
+                stream.cancel()
         if not isinstance(response, pb.StreamSchedulesResponse) or response.schedule.batch_digest != batch_digest(made):
             raise RuntimeError(f"the idle stream gave no schedule of the batch but {response}")
         self._iteration += 1
         return {"seconds": seconds, "pings": pings, "submit_to_schedule_ms": round(milliseconds, 1)}
+
+    async def _submit(self, made: pb.Batch) -> None:
+        async with channel(self._address) as stub:
+            request = pb.SubmitBatchRequest(job_id=_JOB_ID, attempt=1, iteration=self._iteration, batch=made)
+            await stub.SubmitBatch(request, timeout=PATIENCE_S)
+
+    def _network(self) -> Network:
+        return Network(int(self._address.rpartition(":")[2]))
+
+
+def _through(network: Network) -> str:
+    return f"127.0.0.1:{network.port}"
 
 
 @contextlib.asynccontextmanager

@@ -53,6 +53,8 @@ class Network:
         Where it listens itself, once entered.
     quality
         May be set at any time.
+    bytes_from_clients
+        What clients have sent so far.
     """
 
     def __init__(self, port: int) -> None:
@@ -65,6 +67,7 @@ class Network:
         self._thread = threading.Thread(target=self._run, name="network", daemon=True)
         self.port = 0
         self.quality = PERFECT
+        self.bytes_from_clients = 0
 
     def cut(self) -> None:
         """Let nothing arrive any more."""
@@ -109,15 +112,15 @@ class Network:
             await self._whole.wait()
             above, below = await asyncio.open_connection("127.0.0.1", self._server_port)
             with contextlib.closing(below):
-                # Neither Redis nor its clients close one direction alone.
-                ways = [self._pass(reader, below), self._pass(above, writer), self._ended.wait()]
+                # Neither planners, nor Redis, nor their clients close one direction alone.
+                ways = [self._pass(reader, below, counted=True), self._pass(above, writer), self._ended.wait()]
                 tasks = [asyncio.ensure_future(way) for way in ways]
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, counted: bool = False) -> None:
         """Carry one direction of a connection to its end."""
         under_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(_CHUNKS_UNDER_WAY)
         arriving = asyncio.create_task(self._arrive(under_way, writer))
@@ -125,6 +128,7 @@ class Network:
         try:
             while chunk:
                 chunk, quality = await reader.read(_CHUNK_BYTES), self.quality
+                self.bytes_from_clients += len(chunk) if counted else 0
                 takes_s = len(chunk) / quality.bytes_per_s if quality.bytes_per_s else 0.0
                 sent_s = max(sent_s, time.monotonic()) + takes_s
                 await under_way.put((sent_s + quality.delay_s, chunk))

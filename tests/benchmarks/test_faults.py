@@ -175,6 +175,7 @@ def test_a_network_delays_and_narrows_and_holds_back_what_it_is_sent_while_it_is
             return time.monotonic() - began_s
 
         there_and_back(b"at once")
+        assert network.bytes_from_clients == len(b"at once")
         network.quality = Quality(delay_s=0.05)
         assert there_and_back(b"late") >= 0.1
         network.quality = Quality(bytes_per_s=10_000)
