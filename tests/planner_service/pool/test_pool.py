@@ -142,8 +142,9 @@ def test_worker_is_not_blamed_for_time_in_which_this_process_was_stopped(
             await warm(made)
             workers = worker_pids()
             solve = submit(made, scripted_engine.WAIT_AT_GATE)
-            while made.idle:
+            while not solve.started_s:
                 await asyncio.sleep(0)
+            await asyncio.sleep(0.05)
             time.sleep(LIMIT_S + 2.5)  # nothing else runs here, as if this process were stopped
             await asyncio.sleep(0.1)
             gate.write_text("")
