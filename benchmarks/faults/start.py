@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from benchmarks.faults import rank_process
 from benchmarks.faults.messages import Accepted, Began, Ended, Executed, Failed, Leave
 from benchmarks.faults.rank_process import Run
+from trainer_agent import settings as agent_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -83,7 +84,7 @@ class Start:
                     ranks=plan.ranks,
                     replicas=plan.replicas,
                     directory=directory,
-                    environment=plan.environment | {"DIP_PLANNER_ENDPOINT": endpoint},
+                    environment=plan.environment | {agent_names.PLANNER_ENDPOINT: endpoint},
                     seed=number,
                     first_iteration=first_iteration,
                     resumed_from=resumed.directory if resumed else None,
