@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from dip.errors import CannotFitError, InvalidRequestError
 
+from planner_service.loops import start_loop
 from planner_service.pool.messages import PlanTask, SplitPlan
 from planner_service.pool.process import WorkerLostError, WorkerProcess, describe_overrun
 from planner_service.pool.queue import SolveQueue
@@ -84,7 +85,7 @@ class SolverPool:
 
     def start(self) -> None:
         """Spawn the workers, without waiting for them."""
-        self._tenders = [asyncio.create_task(self._tend(), name=f"worker-{index}") for index in range(self.workers)]
+        self._tenders = [start_loop(self._tend(), f"worker {index}") for index in range(self.workers)]
 
     async def close(self) -> None:
         """Cancel every solve and kill every worker."""

@@ -16,6 +16,7 @@ import uuid
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
+from planner_service.loops import start_loop
 from planner_service.server.claimed import ClaimedBatch, Means
 from planner_service.store import Claim, Claimant, StoreError, Wait
 
@@ -67,7 +68,7 @@ class Dispatcher:
     def start(self) -> None:
         """Begin to claim."""
         loops = {"dispatch": self._dispatch(), "renew": self._renew()}
-        self._loops = [asyncio.create_task(loop, name=name) for name, loop in loops.items()]
+        self._loops = [start_loop(loop, name) for name, loop in loops.items()]
 
     async def close(self) -> None:
         """Claim nothing more and give back what has no outcome yet.

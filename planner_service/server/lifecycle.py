@@ -11,6 +11,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from planner_service import settings as names
+from planner_service.loops import start_loop
 from planner_service.pool import SolverPool, default_workers, usable_cores
 from planner_service.pool.pool import DEFAULT_ENGINE
 from planner_service.server.channel_options import server_options
@@ -93,7 +94,7 @@ class PlannerServer:
         self._servicer.start()
         self._tasks = [
             asyncio.create_task(compile_beside(), name="compilation"),
-            asyncio.create_task(self._follow_store(), name="health"),
+            start_loop(self._follow_store(), "health"),
         ]
         _log.info(
             "serving listen=%s health=%s store=%s workers=%d",

@@ -9,6 +9,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Final
 
+from planner_service.loops import stop_where_a_loop_fails
 from planner_service.pool.pool import DEFAULT_ENGINE
 from planner_service.server.lifecycle import PlannerServer
 from planner_service.server.listening import ListenError
@@ -36,7 +37,8 @@ def serve(settings: Settings, *, engine: str = DEFAULT_ENGINE) -> int:
     Returns
     -------
     int
-        The process's exit code: 0 after a clean drain, 1 where it could not start, which one line on stderr explains.
+        The process's exit code: 0 after a clean drain, 1 where it could not start, which one line on stderr explains,
+        or could not go on, which the log does.
     """
     logging.basicConfig(level=settings.log_level, format=_LOG_FORMAT)
     try:
@@ -51,11 +53,18 @@ async def _serve(server: PlannerServer) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    failed = asyncio.Event()
+
+    def fail() -> None:
+        failed.set()
+        stop.set()
+
+    stop_where_a_loop_fails(fail)
     await server.start()
     settle_garbage_collection()
     await stop.wait()
     await server.drain()
-    return 0
+    return int(failed.is_set())
 
 
 def settle_garbage_collection() -> None:

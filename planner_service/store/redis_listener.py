@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 from redis.exceptions import RedisError, ResponseError
 
+from planner_service.loops import start_loop
 from planner_service.store.records import ReplicaKey, StoreAwayError, StoreError
 from planner_service.store.redis_server_facts import RedisFacts, UnusableRedisError
 
@@ -65,7 +66,7 @@ class RedisListener:
             raise StoreError(str(error)) from None
         except StoreError as error:
             self._client.note(error)
-        self._task = asyncio.create_task(self._listen(connection))
+        self._task = start_loop(self._listen(connection), "listen to the store")
 
     async def close(self) -> None:
         """Stop listening."""
