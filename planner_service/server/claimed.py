@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from planner_service.pool import Cancelled, Failed, Planned, PlanTask, Refused, SolverPool
 from planner_service.pool.pool import FALLBACK_LIMIT_S
@@ -14,11 +14,15 @@ from planner_service.server.refusals import RefusalError
 from planner_service.store import AttemptOverError, Claim, Outcome, PlanStore, StoreError, TooOldError
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from planner_service.pool import Solve
     from planner_service.pool.solve import Result
     from planner_service.server.budgets import Budgets
     from planner_service.server.jobs import CurrentJob, Jobs
     from planner_service.server.remembered import Remembered
+
+T = TypeVar("T")
 
 TRIES_WITH_SEARCH: Final = 3
 """Planners that may end over a batch before it is planned without a search."""
@@ -85,11 +89,11 @@ class ClaimedBatch:
     async def _plan(self) -> None:
         key = self.claim.key
         try:
-            job = await self._means.jobs.any_attempt(key.replica.job_id)
-        except (RefusalError, StoreError) as error:
+            job = await self._patiently(lambda: self._means.jobs.any_attempt(key.replica.job_id))
+        except RefusalError as error:
             _log.debug("claim is let go: %s", error)
             return
-        if job.record.attempt != key.replica.attempt or self.unwanted:
+        if job is None or job.record.attempt != key.replica.attempt:
             return
         outcome = self._means.remembered.outcome(self.claim) or await self._outcome(job)
         self.begun = True
@@ -135,32 +139,39 @@ class ClaimedBatch:
                 raise TypeError(f"a plan was asked for, the pool answered {other!r}")
 
     async def _settle(self, outcome: Outcome) -> bool:
-        """Store the outcome, however long the store is away: what was accepted is not lost over that.
+        """Store the outcome; whether it stands."""
+        key = self.claim.key
+        try:
+            stands = await self._patiently(lambda: self._means.store.settle(key, self.claim.digest, outcome))
+        except (AttemptOverError, TooOldError) as error:
+            _log.debug("outcome is dropped: %s", error)
+            return False
+        if stands and outcome.unplanned_reason:
+            _log.warning(
+                "unplanned job_id=%s replica=%d iteration=%d reason=%s",
+                key.replica.job_id,
+                key.replica.replica,
+                key.iteration,
+                outcome.unplanned_reason,
+            )
+        return bool(stands)
+
+    async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T | None:
+        """Ask the store, however long it is away: what was accepted is not lost over that, and costs no try.
 
         Returns
         -------
-        bool
-            Whether it stands.
+        object or None
+            The answer; None where nobody wants it any more.
         """
-        key, retry_s = self.claim.key, _FIRST_RETRY_S
+        retry_s = _FIRST_RETRY_S
         while not self.unwanted:
             try:
-                stands = await self._means.store.settle(key, self.claim.digest, outcome)
-            except (AttemptOverError, TooOldError) as error:
-                _log.debug("outcome is dropped: %s", error)
-                return False
+                return await ask()
+            except (AttemptOverError, TooOldError):
+                raise
             except StoreError as error:
-                _log.debug("outcome is kept for %.2f s: %s", retry_s, error)
+                _log.debug("asked again in %.2f s: %s", retry_s, error)
                 await asyncio.sleep(retry_s)
                 retry_s = min(_LONGEST_RETRY_S, 2 * retry_s)
-                continue
-            if stands and outcome.unplanned_reason:
-                _log.warning(
-                    "unplanned job_id=%s replica=%d iteration=%d reason=%s",
-                    key.replica.job_id,
-                    key.replica.replica,
-                    key.iteration,
-                    outcome.unplanned_reason,
-                )
-            return stands
-        return False
+        return None

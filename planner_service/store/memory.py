@@ -93,11 +93,6 @@ class MemoryStore:
         """Nobody else has it."""
         return False
 
-    @property
-    def available(self) -> bool:
-        """It always is."""
-        return True
-
     async def job(self, job_id: str) -> JobRecord | None:
         """Read one job."""
         self._forget_if_idle(job_id)

@@ -78,10 +78,6 @@ class PlanStore(Protocol):
     def shared(self) -> bool:
         """Whether other planners may use it too."""
 
-    @property
-    def available(self) -> bool:
-        """Whether it answered when it was asked last."""
-
     async def job(self, job_id: str) -> JobRecord | None:
         """Read one job."""
 

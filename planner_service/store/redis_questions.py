@@ -14,14 +14,6 @@ if TYPE_CHECKING:
     AskStore = Callable[[ReplicaKey, int, Sequence[int]], Coroutine[None, None, Answers]]
 
 
-class _Question:
-    """What is asked of one replica from one iteration on, and the ranks that ask."""
-
-    def __init__(self) -> None:
-        self.ranks: set[int] = set()
-        self.answers: asyncio.Task[Answers] | None = None
-
-
 class RedisQuestions:
     """Gathers the ranks that ask in one turn of the event loop.
 
@@ -33,24 +25,25 @@ class RedisQuestions:
 
     def __init__(self, ask: AskStore) -> None:
         self._ask = ask
-        self._gathering: dict[tuple[ReplicaKey, int], _Question] = {}
+        self._gathering: dict[tuple[ReplicaKey, int], tuple[set[int], asyncio.Task[Answers]]] = {}
 
     async def next_answer(self, replica: ReplicaKey, rank: int, first_iteration: int) -> Answer | None:
         """Read what one rank is told next; see `PlanStore.next_answer`."""
         key = replica, first_iteration
-        question = self._gathering.get(key)
-        if question is None:
-            question = self._gathering[key] = _Question()
-            question.answers = asyncio.create_task(self._answers(key, question))
-            question.answers.add_done_callback(_look_at)
-        question.ranks.add(rank)
-        answers = await asyncio.shield(question.answers) if question.answers is not None else None
-        return None if answers is None else answers[rank]
+        if key not in self._gathering:
+            ranks: set[int] = set()
+            task = asyncio.create_task(self._answers(key, ranks))
+            task.add_done_callback(_look_at)
+            self._gathering[key] = ranks, task
+        asking, answers = self._gathering[key]
+        asking.add(rank)
+        found = await asyncio.shield(answers)
+        return None if found is None else found[rank]
 
-    async def _answers(self, key: tuple[ReplicaKey, int], question: _Question) -> Answers:
+    async def _answers(self, key: tuple[ReplicaKey, int], ranks: set[int]) -> Answers:
         await asyncio.sleep(0)  # whoever was woken together with the first has asked after one turn
         del self._gathering[key]
-        return await self._ask(*key, sorted(question.ranks))
+        return await self._ask(*key, sorted(ranks))
 
 
 def _look_at(task: asyncio.Task[Answers]) -> None:

@@ -107,11 +107,6 @@ class RedisStore:
         """Other planners may use it."""
         return True
 
-    @property
-    def available(self) -> bool:
-        """Whether it answered when it was asked last."""
-        return self._client.answers
-
     async def job(self, job_id: str) -> JobRecord | None:
         """Read one job."""
         known = self._records.get(job_id)
