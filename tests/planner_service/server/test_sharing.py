@@ -44,7 +44,8 @@ class SharedStore(MemoryStore):
 
     def __init__(self) -> None:
         super().__init__()
-        self.failure: Exception | None = None
+        self.failing: dict[str, Exception] = {}
+        self.failed: set[str] = set()
         self.settled: list[BatchKey] = []
         self.lost: list[Callable[[], None]] = []
         self.released = asyncio.Event()
@@ -58,18 +59,25 @@ class SharedStore(MemoryStore):
         await super().start(on_lost, on_available)
         self.on_available = on_available
 
+    async def job(self, job_id: str) -> JobRecord | None:
+        self._fail("job")
+        return await super().job(job_id)
+
     async def settle(self, key: BatchKey, digest: bytes, outcome: Outcome) -> bool:
-        if self.failure is not None:
-            raise self.failure
+        self._fail("settle")
         stands = await super().settle(key, digest, outcome)
         if stands:
             self.settled.append(key)
         return stands
 
     async def add_batch(self, key: BatchKey, **how: Any) -> Added:
-        if self.failure is not None:
-            raise self.failure
+        self._fail("add_batch")
         return await super().add_batch(key, **how)
+
+    def _fail(self, method: str) -> None:
+        if method in self.failing:
+            self.failed.add(method)
+            raise self.failing[method]
 
     def lose_everything(self) -> None:
         """Begin empty, as a Redis does that was started again without its data."""
@@ -336,17 +344,33 @@ def test_attempt_that_the_store_lost_during_a_call_is_to_be_registered_again(cal
     run(scenario())
 
 
-def test_outcome_waits_for_a_store_that_is_away() -> None:
+def test_batch_and_outcome_wait_for_a_store_that_is_away() -> None:
+    """One failure as its job is looked up, another as the outcome is written: neither costs the batch a try."""
+
+    async def scenario() -> None:
+        async with planners({"lease_ms": 600_000}) as (store, servers), clients(*servers) as (stub,):
+            await stub.RegisterJob(register())
+            await queued(store, 0)
+            for method in ("job", "settle"):
+                store.failing = {method: StoreAwayError("away")}
+                while method not in store.failed:
+                    await asyncio.sleep(0.001)
+            store.failing = {}
+            (answer,) = await take(stub.StreamSchedules(stream()), 1)
+            assert answer.HasField("schedule")
+            assert not answer.schedule.fallback
+
+    run(scenario())
+
+
+def test_calls_are_unavailable_while_the_store_is_away() -> None:
     async def scenario() -> None:
         async with planners({}) as (store, servers), clients(*servers) as (stub,):
             await stub.RegisterJob(register())
-            await queued(store, 0)
-            store.failure = StoreAwayError("away")
+            store.failing = {"add_batch": StoreAwayError("away")}
             error = await refusal(stub.SubmitBatch(submit(1)))
             assert error.code() == grpc.StatusCode.UNAVAILABLE
-            store.failure = None
-            (answer,) = await take(stub.StreamSchedules(stream()), 1)
-            assert answer.HasField("schedule")
+            assert "away" in str(error.details())
 
     run(scenario())
 
@@ -355,7 +379,7 @@ def test_full_store_refuses_batches_and_says_when_to_come_again() -> None:
     async def scenario() -> None:
         async with planners({}) as (store, servers), clients(*servers) as (stub,):
             await stub.RegisterJob(register())
-            store.failure = StoreFullError("no room")
+            store.failing = {"add_batch": StoreFullError("no room")}
             error = await refusal(stub.SubmitBatch(submit(1)))
             assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
             assert "no room" in str(error.details())
