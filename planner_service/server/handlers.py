@@ -6,6 +6,7 @@ Answers may be messages or bytes already serialized: a big plan is serialized in
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Protocol
 
 import grpc
@@ -20,6 +21,8 @@ from planner_service.store import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+_log = logging.getLogger(__name__)
 
 SERVICE = pb.DESCRIPTOR.services_by_name["PlannerService"]
 
@@ -73,6 +76,7 @@ def _ending_with_a_status(
             return await answer(request, context)
         except grpc.aio.InternalError as error:
             # Sending fails where the client left a moment before: the call is cancelled, only that nobody said so yet.
+            _log.debug("a call of %s is given up: %s", request_type.DESCRIPTOR.name, error)
             raise asyncio.CancelledError from error
 
     return handle
