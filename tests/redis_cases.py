@@ -18,13 +18,22 @@ def nothing() -> None:
     """Be told that the store was lost, and not mind."""
 
 
+class NotedStore(RedisStore):
+    """A store that notes whether it said last that it answers."""
+
+    available = False
+
+    def note(self, answers: bool) -> None:
+        self.available = answers
+
+
 @contextlib.asynccontextmanager
 async def redis_store(
     server: RedisServer, *, on_lost: Callable[[], None] = nothing, **options: Any
-) -> AsyncIterator[RedisStore]:
+) -> AsyncIterator[NotedStore]:
     """Open a store in a server until the block ends."""
-    store = RedisStore(server.url, **options)
-    await store.start(on_lost)
+    store = NotedStore(server.url, **options)
+    await store.start(on_lost, store.note)
     try:
         yield store
     finally:
