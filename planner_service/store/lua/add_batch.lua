@@ -24,9 +24,11 @@ end
 
 if redis.call('EXISTS', queue) == 0 then
   redis.call('XGROUP', 'CREATE', queue, GROUP, '0', 'MKSTREAM')
-  redis.call('ZADD', 'dip:1:turns', redis.call('INCR', 'dip:1:counter'), job)
 else
   holders(job) -- makes sure of the group
+end
+if not redis.call('ZSCORE', 'dip:1:turns', job) then
+  redis.call('ZADD', 'dip:1:turns', redis.call('INCR', 'dip:1:counter'), job)
 end
 local count = redis.call('HINCRBY', job_key(job), 'counter', 1)
 local id = redis.call('XADD', queue, string.format('%.0f', count) .. '-' .. iteration, 'replica', replica)

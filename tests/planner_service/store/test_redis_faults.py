@@ -344,6 +344,21 @@ def test_lost_connections_are_made_again_unnoticed(steady: RedisServer) -> None:
     run(scenario())
 
 
+def test_turns_that_were_deleted_are_made_again_with_the_next_batch(steady: RedisServer) -> None:
+    async def scenario() -> None:
+        empty(steady)
+        async with redis_store(steady) as store:
+            await store.put_job(record())
+            await add(store, 0)
+            with steady.client() as client:
+                client.delete("dip:1:turns", "dip:1:counter")
+            await add(store, 1)
+            claims = [await store.claim(claimant(str(number)), []) for number in range(2)]
+            assert [one.key.iteration for one in claims if isinstance(one, Claim)] == [0, 1]
+
+    run(scenario())
+
+
 def test_forgotten_scripts_and_groups_are_made_again(steady: RedisServer) -> None:
     async def scenario() -> None:
         empty(steady)
