@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import signal
@@ -23,6 +24,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from serving import CHANNEL_OPTIONS, register, stream, submit, worker_pids
 
 from planner_service.check import check_plan
+from planner_service.kernel_cache import CACHE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -314,17 +316,19 @@ def process_cpu_s(pid: int) -> float:
 def test_without_compiled_kernels_it_answers_at_once_says_that_it_compiles_and_plans_with_what_it_has(
     serve: Callable[..., Planner], tmp_path: Path
 ) -> None:
-    planner = serve(NUMBA_CACHE_DIR=str(tmp_path))
-    with grpc.insecure_channel(planner.health_address) as channel:
-        check = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE_S)
-    assert check.status == health_pb2.HealthCheckResponse.SERVING
-    request = cases.request(cases.job(), cases.documents(6))
-    plan = planner.stub.Plan(pb.PlanRequest(job=request.job, batch=request.batch), timeout=PATIENCE_S).plan
-    assert plan.fallback
-    request.partition.CopyFrom(plan.partition)
-    assert check_plan(request, plan).faults == ()
-    until(lambda: any("compiling the search's kernels" in line for line in planner.log))
-    assert not list(tmp_path.glob("kernels-*/complete"))
-    planner.process.terminate()
-    assert planner.process.wait(PATIENCE_S) == 0
-    assert list(tmp_path.glob("kernels-*/lock"))
+    cache = tmp_path / CACHE.name
+    cache.mkdir()
+    with (cache / "lock").open("w") as lock:  # the compilation, which takes this lock, is not over before the test is
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        planner = serve(NUMBA_CACHE_DIR=str(tmp_path))
+        with grpc.insecure_channel(planner.health_address) as channel:
+            check = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE_S)
+        assert check.status == health_pb2.HealthCheckResponse.SERVING
+        request = cases.request(cases.job(), cases.documents(6))
+        plan = planner.stub.Plan(pb.PlanRequest(job=request.job, batch=request.batch), timeout=PATIENCE_S).plan
+        assert plan.fallback
+        request.partition.CopyFrom(plan.partition)
+        assert check_plan(request, plan).faults == ()
+        until(lambda: any("compiling the search's kernels" in line for line in planner.log))
+        planner.process.terminate()
+        assert planner.process.wait(PATIENCE_S) == 0
