@@ -6,12 +6,15 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from benchmarks.redis_server import RedisServer, server_programs
 from planner_service.store.redis_store import RedisStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
-    from benchmarks.redis_server import RedisServer
+needs_redis = pytest.mark.skipif(not server_programs(), reason="no Redis server on this machine")
 
 
 def nothing() -> None:

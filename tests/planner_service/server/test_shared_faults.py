@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from dip.planner.v1 import planner_pb2 as pb
-from redis_cases import keys_of
+from redis_cases import keys_of, needs_redis
 from scripted_engine import even_partition
 from serving import register, run, stream, submit
 
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 RANKS, REPLICAS, JOBS = 2, 2, ("a", "b c/ü*:")
 FAULTS, BURST = 10, 5
 LEASE_MS, TIMEOUT_S = 500, 0.4
+
+
+pytestmark = needs_redis
 
 
 class Solvers:

@@ -148,10 +148,10 @@ def test_renewed_lease_does_not_end(in_store: InStore) -> None:
     async def scenario(store: PlanStore) -> None:
         await jobs(store, "job")
         await add(store, 0)
-        claim = await take(store, "lives", lease_ms=1_000)
-        for _ in range(6):
-            await asyncio.sleep(0.25)
-            assert list(await store.renew(claimant("lives", lease_ms=1_000), [claim])) == []
+        claim = await take(store, "lives", lease_ms=1_500)
+        for _ in range(8):
+            await asyncio.sleep(0.2)
+            assert list(await store.renew(claimant("lives", lease_ms=1_500), [claim])) == []
             assert await claimed(store, claimant("waits")) is None
 
     in_store(scenario)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from redis_cases import empty, redis_store, until
+from redis_cases import empty, needs_redis, redis_store, until
 from serving import run
 from store_cases import add, claimant, key, plan, planned, record
 
@@ -19,6 +19,8 @@ from planner_service.store import Answer, Claim, Outcome, PlanStore, StoreAwayEr
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+pytestmark = needs_redis
 
 SHORT_S = 1.0
 

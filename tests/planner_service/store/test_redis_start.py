@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import redis
-from redis_cases import nothing
+from redis_cases import needs_redis, nothing
 from serving import run
 from store_cases import add, claimant, key, planned, record
 
@@ -24,6 +24,8 @@ from planner_service.store.redis_store import RedisStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+pytestmark = needs_redis
 
 PASSWORD = "s3cret/@:#?%"
 QUOTED = "s3cret%2F%40%3A%23%3F%25"
