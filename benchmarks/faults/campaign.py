@@ -154,7 +154,9 @@ class Run:
         starts = self._site.training.starts
         places = [(replica, rank) for replica in range(REPLICAS) for rank in range(RANKS)]
         for start in starts:
-            found = checks.executions(start.executed, places=places, first_iteration=start.first_iteration)
+            found = checks.executions(
+                start.executed, places=places, first_iteration=start.first_iteration, killed=start.killed
+            )
             self.violations += [f"start {start.number}: {line}" for line in found]
         attempts = [start.attempt for start in starts if start.began]
         if attempts != sorted(set(attempts)):

@@ -25,7 +25,9 @@ _OWN_DOING = "ended with signal 9"
 _TROUBLE = re.compile(r"^\S+ \S+ (ERROR|CRITICAL) |^Traceback \(most recent call last\)|^Fatal Python error", re.M)
 
 
-def executions(executed: Iterable[Executed], *, places: Sequence[tuple[int, int]], first_iteration: int) -> list[str]:
+def executions(
+    executed: Iterable[Executed], *, places: Sequence[tuple[int, int]], first_iteration: int, killed: bool
+) -> list[str]:
     """Check that every rank of one attempt ran every iteration once, in order, with one digest in each replica.
 
     Parameters
@@ -36,6 +38,8 @@ def executions(executed: Iterable[Executed], *, places: Sequence[tuple[int, int]
         Replica and rank of all processes.
     first_iteration
         Where the attempt began.
+    killed
+        Whether its processes were killed: in the middle of an iteration some have run it already.
     """
     by_place: dict[tuple[int, int], list[int]] = {place: [] for place in places}
     digests: dict[tuple[int, int], set[bytes]] = defaultdict(set)
@@ -53,7 +57,7 @@ def executions(executed: Iterable[Executed], *, places: Sequence[tuple[int, int]
                 f"replica {replica}, rank {rank} ran iteration {iterations[strange]} in place of {wanted[strange]}"
             )
     lengths = {len(iterations) for iterations in by_place.values()}
-    if max(lengths) - min(lengths) > 1:  # killed in the middle of an iteration, some have run it already
+    if max(lengths) - min(lengths) > killed:
         found.append(f"some ranks ran {min(lengths)} iterations, others {max(lengths)}")
     found += [
         f"replica {replica} ran iteration {iteration} with {len(those)} digests"

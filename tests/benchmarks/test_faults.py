@@ -52,14 +52,15 @@ def good_run() -> list[Executed]:
     return [executed(*place, iteration) for place in PLACES for iteration in range(FIRST, LAST)]
 
 
-def found(run: list[Executed]) -> list[str]:
-    return checks.executions(run, places=PLACES, first_iteration=FIRST)
+def found(run: list[Executed], *, killed: bool = False) -> list[str]:
+    return checks.executions(run, places=PLACES, first_iteration=FIRST, killed=killed)
 
 
 def test_a_run_where_every_rank_ran_every_iteration_once_with_one_digest() -> None:
     assert found(good_run()) == []
     one_ahead = [*good_run(), executed(0, 0, LAST)]  # the others were killed in the middle of that iteration
-    assert found(one_ahead) == []
+    assert found(one_ahead, killed=True) == []
+    assert found(one_ahead) == ["some ranks ran 3 iterations, others 4"]
 
 
 def test_executions_that_must_not_be() -> None:
