@@ -102,7 +102,7 @@ class Settings(BaseSettings):
     max_message_bytes: int = Field(
         default=64 * 2**20, ge=4 * 2**20, le=2**31 - 1, description="Largest request taken and largest answer given."
     )
-    max_budget_ms: int = Field(default=60_000, ge=1, description="Longest search that a request can ask for.")
+    max_budget_ms: int = Field(default=60_000, ge=1, description="Longest search, whoever chooses its time.")
     solve_grace_ms: int = Field(
         default=2_000, ge=10, description="What a solve may overrun its budget by before its process is killed."
     )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -12,6 +13,10 @@ if TYPE_CHECKING:
     from dip.errors import CannotFitError, InvalidRequestError
 
     from planner_service.pool.messages import SplitPlan, Task
+
+
+FRESH_START_S: Final = 3.0
+"""About what a worker takes from being killed until the next one is ready."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,6 +123,14 @@ class Solve:
         of them.
         """
         self.resolve(Cancelled())
+
+    def give_up(self) -> None:
+        """Nobody wants the result any more, and the worker is wanted for others: end it by whichever way is sooner."""
+        runs_out_s = self.started_s + self.limit_s - time.monotonic()
+        if self._abandon is not None and runs_out_s < FRESH_START_S:
+            self.withdraw()
+        else:
+            self.cancel()
 
     def cancel(self) -> None:
         """Give up at once: the worker that has the task is killed."""

@@ -38,7 +38,8 @@ class Budgets:
         if options.max_evaluations > 0:
             return self._max_budget_ms  # it stops by count; this only bounds it
         makespans_us = self._makespans_us.get(job.record.job_id, ())
-        return choose_budget_ms(makespans_us, replicas=job.record.replicas, workers=workers)
+        chosen_ms = choose_budget_ms(makespans_us, replicas=job.record.replicas, workers=workers)
+        return min(chosen_ms, self._max_budget_ms)
 
     def limit_s(self, budget_ms: int, *, partition_is_kept: bool) -> float:
         """Seconds after which a solve is killed."""

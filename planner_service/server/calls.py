@@ -95,7 +95,7 @@ class PlanningCalls:
                 case other:
                     raise TypeError(f"a plan was asked for, the pool answered {other!r}")
         finally:
-            solve.cancel()  # the caller may be gone
+            solve.give_up()  # the caller may be gone
 
     def _times(self, request: pb.PlanRequest, left_s: float | None) -> tuple[int, float]:
         """Milliseconds to search, seconds until the worker is killed: within the caller's deadline, if it has one."""
@@ -106,7 +106,7 @@ class PlanningCalls:
         elif options.max_evaluations > 0:
             budget_ms = self._max_budget_ms
         else:
-            budget_ms = FIRST_BUDGET_MS
+            budget_ms = min(FIRST_BUDGET_MS, self._max_budget_ms)
         limit_s = solve_limit_s(budget_ms, grace_ms=self._grace_ms, partition_is_kept=kept)
         if left_s is not None:
             limit_s = min(limit_s, left_s - _ANSWER_MARGIN_S)

@@ -30,6 +30,7 @@ from planner_service.pool import (
     SolverPool,
     process,
 )
+from planner_service.pool.solve import FRESH_START_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -248,6 +249,28 @@ def test_withdrawn_solve_costs_no_worker_and_the_next_one_is_done_by_the_same(ga
             await asyncio.to_thread(gate)
             assert not plan_of(await following.result()).fallback
             assert worker_pids() == [worker]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(("left_s", "survives"), [(FRESH_START_S + 60, False), (FRESH_START_S / 2, True)])
+def test_solve_given_up_kills_its_worker_where_that_is_sooner(
+    gate: Callable[[], None], left_s: float, survives: bool
+) -> None:
+    async def scenario() -> None:
+        async with pool() as made:
+            await warm(made)
+            (worker,) = worker_pids()
+            solve = submit(made, scripted_engine.WAIT_AT_GATE, limit_s=60)
+            while not solve.started_s:
+                await asyncio.sleep(0.001)
+            solve.limit_s = left_s
+            solve.give_up()
+            assert await solve.result() == Cancelled()
+            if survives:
+                await asyncio.to_thread(gate)
+            await warm(made)
+            assert (worker_pids() == [worker]) is survives
 
     run(scenario())
 
