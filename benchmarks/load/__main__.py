@@ -55,14 +55,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config=options.config, microbatches=options.microbatches, replicas=options.replicas, ranks=options.ranks
     )
     connections = Connections(processes=options.clients, streams_a_channel=options.streams_a_channel)
-    with ExitStack() as ended:
-        directory = Path(ended.enter_context(tempfile.TemporaryDirectory(prefix="dip-load-")))
-        store = ended.enter_context(RedisServer()).url if options.store == "redis" else options.store
-        planners = Planners(workers=options.workers, store=store, kept_iterations=options.kept_iterations)
-        result: dict[str, Any] = {"settings": vars(options), "sizes": _sizes(work), "load_before": os.getloadavg()[0]}
-        for part in options.parts.split(","):
-            place = directory / part
-            place.mkdir()
+    result: dict[str, Any] = {"settings": vars(options), "sizes": _sizes(work), "load_before": os.getloadavg()[0]}
+    for part in options.parts.split(","):
+        with ExitStack() as ended:
+            place = Path(ended.enter_context(tempfile.TemporaryDirectory(prefix="dip-load-")))
+            # One for each part: what another had planned would be there at once.
+            store = ended.enter_context(RedisServer()).url if options.store == "redis" else options.store
+            planners = Planners(workers=options.workers, store=store, kept_iterations=options.kept_iterations)
             result[part] = _MEASURES[part](work, place, planners, connections, options)
     sys.stdout.write(json.dumps(result, indent=2) + "\n")
     return 0
