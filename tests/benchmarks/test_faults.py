@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from redis_cases import needs_redis
 
 from benchmarks.faults import checkpoints, checks, outcomes
 from benchmarks.faults.messages import Accepted, Executed
 from benchmarks.faults.model import Batch
 from benchmarks.faults.network import PERFECT, Network, Quality
 from benchmarks.faults.reference import Reference
-from benchmarks.redis_server import RedisServer, server_programs
+from benchmarks.redis_server import RedisServer
 from planner_service.store import BatchKey, JobRecord, Outcome, ReplicaKey, open_store
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def test_errors_in_logs() -> None:
     assert checks.counted([str(i) for i in range(30)])[-1] == "and 10 more"
 
 
-@pytest.mark.skipif(not server_programs(), reason="no Redis server on this machine")
+@needs_redis
 def test_accepted_batches_without_an_outcome_are_lost() -> None:
     async def fill(url: str) -> None:
         store = open_store(url, kept_iterations=9, kept_bytes=2**20, kept_closed_jobs=1, idle_job_s=60)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from dip.planner.v1 import planner_pb2 as pb
+from redis_cases import needs_redis
 
-from benchmarks import redis_server, sleeping_engine
+from benchmarks import sleeping_engine
 from benchmarks.load.__main__ import WARM_ITERATIONS, main
 from benchmarks.load.client import WrongScheduleError, plan_digest_of
 from benchmarks.load.store import NotedStore
@@ -44,7 +45,7 @@ def test_burst_and_memory_on_one_planner(capsys: pytest.CaptureFixture[str]) -> 
     assert memory["most_resident_mib"] >= max(memory["resident_mib"]) > 0
 
 
-@pytest.mark.skipif(not redis_server.server_programs(), reason="no Redis on this machine")
+@needs_redis
 def test_even_load_with_a_redis(capsys: pytest.CaptureFixture[str]) -> None:
     result = measured(
         capsys, "--parts", "even", "--iterations", "2", "--iteration-s", "0.2", "--store", "redis", "--clients", "1"

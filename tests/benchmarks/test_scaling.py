@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-import pytest
+from redis_cases import needs_redis
 
-from benchmarks import redis_server, scaling
+from benchmarks import scaling
 from benchmarks.scaling import Throughput
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    import pytest
 
 SIZE = ["--replicas", "2", "--ranks", "2", "--microbatches", "2", "--plans", "3", "--sleep-ms", "20"]
 
@@ -35,7 +37,7 @@ def test_workers_that_sleep_and_one_that_searches(capsys: pytest.CaptureFixture[
     assert solver["by_budget_ms"]["20"]["plans_per_s_of_a_worker"] == solver["plans_per_s_by_workers"]["1"] > 0
 
 
-@pytest.mark.skipif(not redis_server.server_programs(), reason="no Redis on this machine")
+@needs_redis
 def test_planners_that_share_a_redis(capsys: pytest.CaptureFixture[str]) -> None:
     result = measured(capsys, "--parts", "planners", "--workers", "2")
     assert set(result["planners"]) == {"2"}

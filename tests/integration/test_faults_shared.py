@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 
 import pytest
+from redis_cases import needs_redis
 
 from benchmarks.faults.__main__ import main
 from benchmarks.faults.campaign import SHORT
-from benchmarks.redis_server import server_programs
 
 
-@pytest.mark.skipif(not server_programs(), reason="no Redis server on this machine")
+@needs_redis
 @pytest.mark.timeout(900)
 def test_faults_of_planners_redis_network_and_ranks(capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["--short"])

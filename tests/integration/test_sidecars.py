@@ -13,10 +13,11 @@ import pytest
 from dip.planner.v1 import planner_pb2 as pb
 from dip.planner.v1 import planner_pb2_grpc as pb_grpc
 from integration.harness import PATIENCE_S, POLL_S, Planner
+from redis_cases import needs_redis
 from serving import CHANNEL_OPTIONS, register, submit
 
 from benchmarks.planner_process import PlannerProcess
-from benchmarks.redis_server import RedisServer, server_programs
+from benchmarks.redis_server import RedisServer
 from planner_service import settings as planner_names
 from trainer_agent import settings as agent_names
 
@@ -30,7 +31,7 @@ FIRST_PLANNED, LAST = 3, 15
 # A solver that is stopped is not killed for it within the test.
 NEVER_MS = 600_000
 
-pytestmark = pytest.mark.skipif(not server_programs(), reason="no Redis server on this machine")
+pytestmark = needs_redis
 
 
 @pytest.fixture
