@@ -110,8 +110,8 @@ class SolverPool:
         self._unfinished.add(solve)
         solve.on_result(self._unfinished.discard)
         self._queue.put(solve)
-        if not self.idle and self._on_idle is not None:
-            self._on_idle()
+        if not self.idle:
+            self._say_idle()
         return solve
 
     async def _tend(self) -> None:
@@ -136,8 +136,7 @@ class SolverPool:
         self._failed_starts += 1
         _log.error("worker does not start, attempt %d: %s", self._failed_starts, error)
         if self.broken:
-            if self._on_idle is not None:
-                self._on_idle()
+            self._say_idle()
             for solve in self._queue.drain():
                 solve.resolve(Failed(reason=f"the planner's workers do not start: {error}"))
         await asyncio.sleep(min(_LONGEST_PAUSE_S, 0.1 * 2**self._failed_starts))
@@ -190,6 +189,10 @@ class SolverPool:
         if not isinstance(task, PlanTask):
             return task
         return replace(task, cores=max(1, self.workers // (self._busy + len(self._queue))))
+
+    def _say_idle(self) -> None:
+        if self._on_idle is not None:
+            self._on_idle()
 
     def _save(self, solve: Solve, reason: str) -> None:
         """Make what can be made of a solve whose worker is lost."""

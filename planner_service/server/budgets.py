@@ -41,9 +41,9 @@ class Budgets:
         chosen_ms = choose_budget_ms(makespans_us, replicas=job.record.replicas, workers=workers)
         return min(chosen_ms, self._max_budget_ms)
 
-    def limit_s(self, budget_ms: int, *, partition_is_kept: bool) -> float:
-        """Seconds after which a solve is killed."""
-        return solve_limit_s(budget_ms, grace_ms=self._grace_ms, partition_is_kept=partition_is_kept)
+    def limit_s(self, budget_ms: int) -> float:
+        """Seconds after which a solve is killed; a job's partition is kept."""
+        return solve_limit_s(budget_ms, grace_ms=self._grace_ms, partition_is_kept=True)
 
     def remember(self, job_id: str, plan: SplitPlan) -> None:
         """Note how long an iteration of a job is going to take."""

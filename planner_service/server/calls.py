@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 
     from planner_service.server.handlers import Context
 
-# All calls share one turn beside the jobs, whose trainers wait.
-_LANE: Final = ""
+CALLS_LANE: Final = ""
+"""All calls of Plan, and all registrations, share one turn beside the jobs, whose trainers wait: however many there are,
+a batch waits for one of them at most."""
+
 _ANSWER_MARGIN_S: Final = 0.25
 _NO_DEADLINE_S: Final = 365 * 24 * 3600.0
 
@@ -76,7 +78,7 @@ class PlanningCalls:
         budget_ms, limit_s = self._times(request, left_s)
         solve = self._pool.submit(
             PlanTask(request=request.SerializeToString(deterministic=True), budget_ms=budget_ms),
-            lane=_LANE,
+            lane=CALLS_LANE,
             order=(),
             limit_s=limit_s,
         )

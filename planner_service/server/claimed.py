@@ -117,7 +117,7 @@ class ClaimedBatch:
             task,
             lane=self.claim.key.replica.job_id,
             order=(self.claim.key.iteration, self.claim.key.replica.replica),
-            limit_s=FALLBACK_LIMIT_S if task.fallback else budgets.limit_s(budget_ms, partition_is_kept=True),
+            limit_s=FALLBACK_LIMIT_S if task.fallback else budgets.limit_s(budget_ms),
         )
         self.begun = True
         return self._outcome_of(await self._solve.result())

@@ -13,15 +13,13 @@ from dip.validation import validate_register_job
 
 from planner_service.pool import Cancelled, Failed, Partitioned, PartitionTask, Refused, SolverPool
 from planner_service.server import refusals
+from planner_service.server.calls import CALLS_LANE
 from planner_service.store import JobRecord, PlanStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 PARTITION_BUDGET_MS: Final = 5_000
-# All registrations, and the calls of Plan, share one turn beside the jobs, whose trainers wait: however many there are,
-# a batch waits for one of them at most.
-_LANE: Final = ""
 
 _log = logging.getLogger(__name__)
 
@@ -191,7 +189,7 @@ class Jobs:
             return request.partition.SerializeToString(deterministic=True)
         solve = self._pool.submit(
             PartitionTask(request=request.SerializeToString(), budget_ms=PARTITION_BUDGET_MS),
-            lane=_LANE,
+            lane=CALLS_LANE,
             order=(),
             limit_s=(PARTITION_BUDGET_MS + self._grace_ms) / 1000,
         )
