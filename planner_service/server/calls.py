@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from planner_service.server.handlers import Context
 
 CALLS_LANE: Final = ""
-"""All calls of Plan, and all registrations, share one turn beside the jobs, whose trainers wait: a batch waits for one of
-them at most, however many there are."""
+"""All calls of Plan, and all registrations, share one turn beside the jobs, whose trainers wait: however many there
+are, a batch waits for one of them at most."""
 
 _ANSWER_MARGIN_S: Final = 0.25
 _NO_DEADLINE_S: Final = 365 * 24 * 3600.0
