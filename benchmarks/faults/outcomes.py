@@ -1,4 +1,7 @@
-"""Whether every batch that was accepted has an outcome in the store: a plan, or the reason why there is none."""
+"""Whether every batch that was accepted came to an outcome in the store: a plan, or the reason why there is none.
+
+A full store forgets iterations that were run: a batch that is gone as too old has to be one of them.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,20 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from planner_service.store import BatchKey, ReplicaKey, StoreError, open_store
+from planner_service.store import BatchKey, ReplicaKey, StoreError, TooOldError, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from benchmarks.faults.messages import Accepted
+    from benchmarks.faults.messages import Accepted, Executed
     from planner_service.store import PlanStore
 
 _POLL_S = 0.2
 
 
-def lost(url: str, job_id: str, accepted: Iterable[Accepted], *, patience_s: float) -> list[str]:
+def lost(
+    url: str, job_id: str, accepted: Iterable[Accepted], *, executed: Iterable[Executed] = (), patience_s: float
+) -> list[str]:
     """Wait until all batches have outcomes; return what is said of those that have none after all.
 
     Parameters
@@ -26,6 +31,8 @@ def lost(url: str, job_id: str, accepted: Iterable[Accepted], *, patience_s: flo
         Of the store.
     accepted
         Batches of the job's current attempt.
+    executed
+        What ranks ran.
     patience_s
         How long planners may still take.
     """
@@ -33,18 +40,22 @@ def lost(url: str, job_id: str, accepted: Iterable[Accepted], *, patience_s: flo
         BatchKey(replica=ReplicaKey(job_id=job_id, attempt=one.attempt, replica=one.replica), iteration=one.iteration)
         for one in accepted
     }
-    return asyncio.run(_lost(url, keys, patience_s))
+    run = {
+        BatchKey(replica=ReplicaKey(job_id=job_id, attempt=one.attempt, replica=one.replica), iteration=one.iteration)
+        for one in executed
+    }
+    return asyncio.run(_lost(url, keys, run, patience_s))
 
 
-async def _lost(url: str, keys: set[BatchKey], patience_s: float) -> list[str]:
+async def _lost(url: str, keys: set[BatchKey], run: set[BatchKey], patience_s: float) -> list[str]:
     store = open_store(url, kept_iterations=1, kept_bytes=2**20, kept_closed_jobs=1, idle_job_s=3600)
     await store.start(on_lost=lambda: None)
     deadline = time.monotonic() + patience_s
     try:
-        missing = {key: await _missing(store, key) for key in keys}
+        missing = {key: await _missing(store, key, run) for key in keys}
         while any(missing.values()) and time.monotonic() < deadline:
             await asyncio.sleep(_POLL_S)
-            missing = {key: await _missing(store, key) for key, reason in missing.items() if reason}
+            missing = {key: await _missing(store, key, run) for key, reason in missing.items() if reason}
     finally:
         await store.close()
     return [f"{_named(key)} was accepted: {reason}" for key, reason in missing.items() if reason]
@@ -54,10 +65,12 @@ def _named(key: BatchKey) -> str:
     return f"attempt {key.replica.attempt}, replica {key.replica.replica}, iteration {key.iteration}"
 
 
-async def _missing(store: PlanStore, key: BatchKey) -> str:
-    """Return what is wrong with a batch; empty where it has an outcome."""
+async def _missing(store: PlanStore, key: BatchKey, run: set[BatchKey]) -> str:
+    """Return what is wrong with a batch; empty where it has an outcome, or was run and forgotten."""
     try:
         entry = await store.entry(key)
+    except TooOldError as error:
+        return "" if key in run else str(error)
     except StoreError as error:
         return str(error)
     if entry is None:

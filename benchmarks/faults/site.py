@@ -103,7 +103,13 @@ class Site:
     def look_for_lost_batches(self) -> None:
         """Look for accepted batches of this attempt that have no outcome, though Redis has not lost them itself."""
         accepted = [one for one in self.training.current.accepted if one.at_s > self._emptied_s]
-        self.lost_batches += outcomes.lost(self.redis.url, JOB_ID, accepted, patience_s=_OUTCOME_S)
+        self.lost_batches += outcomes.lost(
+            self.redis.url,
+            JOB_ID,
+            accepted,
+            executed=[one for start in self.training.starts for one in start.executed],
+            patience_s=_OUTCOME_S,
+        )
 
     def logs(self) -> dict[str, str]:
         """Return what all processes but Redis have written for people, by name."""
