@@ -7,6 +7,7 @@ the default written here. Nothing else in the planner reads the environment.
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any, Final, Literal
 
 from pydantic import Field, ValidationError, field_validator
@@ -14,7 +15,14 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 PREFIX: Final = "DIP_"
 LISTEN: Final = "DIP_LISTEN"
+SOCKET_MODE: Final = "DIP_SOCKET_MODE"
 HEALTH_LISTEN: Final = "DIP_HEALTH_LISTEN"
+METRICS_LISTEN: Final = "DIP_METRICS_LISTEN"
+TLS_CERT_FILE: Final = "DIP_TLS_CERT_FILE"
+TLS_KEY_FILE: Final = "DIP_TLS_KEY_FILE"
+TLS_CLIENT_CA_FILE: Final = "DIP_TLS_CLIENT_CA_FILE"
+ACCESS_FILE: Final = "DIP_ACCESS_FILE"
+ALLOW_INSECURE: Final = "DIP_ALLOW_INSECURE"
 STORE: Final = "DIP_STORE"
 SEARCH_WORKERS: Final = "DIP_SEARCH_WORKERS"
 LEASE_MS: Final = "DIP_LEASE_MS"
@@ -26,12 +34,16 @@ KEPT_CLOSED_JOBS: Final = "DIP_KEPT_CLOSED_JOBS"
 MAX_JOBS: Final = "DIP_MAX_JOBS"
 MAX_STREAMS: Final = "DIP_MAX_STREAMS"
 MAX_QUEUED_BATCHES: Final = "DIP_MAX_QUEUED_BATCHES"
+MAX_CLIENT_JOBS: Final = "DIP_MAX_CLIENT_JOBS"
+MAX_CLIENT_STREAMS: Final = "DIP_MAX_CLIENT_STREAMS"
+MAX_QUEUED_BYTES: Final = "DIP_MAX_QUEUED_BYTES"
 MAX_MESSAGE_BYTES: Final = "DIP_MAX_MESSAGE_BYTES"
 MAX_BUDGET_MS: Final = "DIP_MAX_BUDGET_MS"
 SOLVE_GRACE_MS: Final = "DIP_SOLVE_GRACE_MS"
 WORKER_MEMORY_BYTES: Final = "DIP_WORKER_MEMORY_BYTES"
 DRAIN_MS: Final = "DIP_DRAIN_MS"
 LOG_LEVEL: Final = "DIP_LOG_LEVEL"
+LOG_FORMAT: Final = "DIP_LOG_FORMAT"
 
 _REDIS = re.compile(r"rediss?://[^/?#\s]+(/[0-9]*)?(\?[^#\s]*)?")
 _PASSWORD = re.compile(r"//\S*@")
@@ -60,6 +72,34 @@ class Settings(BaseSettings):
     health_listen: str = Field(
         default="127.0.0.1:50062",
         description="Where orchestrators ask for its health; it answers on the main address too.",
+    )
+    metrics_listen: str = Field(
+        default="127.0.0.1:9464",
+        description="Where Prometheus reads its metrics, over HTTP: host:port; off leaves them out.",
+    )
+    socket_mode: str = Field(
+        default="0600",
+        pattern="^0?[0-7]{3}$",
+        description="File permissions of a UNIX socket that it listens on, octal: who may write to it may call.",
+    )
+    tls_cert_file: Path | None = Field(
+        default=None,
+        description="Certificate chain (PEM) that the planner shows to trainers; read again when it changes.",
+    )
+    tls_key_file: Path | None = Field(default=None, description="The certificate's private key (PEM).")
+    tls_client_ca_file: Path | None = Field(
+        default=None,
+        description="Authorities (PEM) of clients: with it, only who shows a certificate of theirs may call (mTLS).",
+    )
+    access_file: Path | None = Field(
+        default=None,
+        description="Who may call (TOML): digests of bearer tokens, each with its roles and jobs; read again when it "
+        "changes. With it, calls without a token are turned away.",
+    )
+    allow_insecure: bool = Field(
+        default=False,
+        description="Listen beyond this machine without TLS or without knowing who calls: where the network, or a "
+        "service mesh, sees to both.",
     )
     store: str = Field(
         default="memory://",
@@ -99,6 +139,17 @@ class Settings(BaseSettings):
     max_queued_batches: int = Field(
         default=32, ge=1, description="Batches of a replica that wait for a plan; one more gets RESOURCE_EXHAUSTED."
     )
+    max_client_jobs: int = Field(
+        default=128, ge=1, description="Open jobs of one client; one more gets RESOURCE_EXHAUSTED."
+    )
+    max_client_streams: int = Field(
+        default=2048, ge=1, description="Open streams of one client; one more gets RESOURCE_EXHAUSTED."
+    )
+    max_queued_bytes: int = Field(
+        default=256 * 2**20,
+        ge=2**20,
+        description="What batches of a job that wait for a plan may take; one more gets RESOURCE_EXHAUSTED.",
+    )
     max_message_bytes: int = Field(
         default=64 * 2**20, ge=4 * 2**20, le=2**31 - 1, description="Largest request taken and largest answer given."
     )
@@ -111,6 +162,9 @@ class Settings(BaseSettings):
     )
     drain_ms: int = Field(default=5_000, ge=0, description="How long a stopping planner waits for calls to end.")
     log_level: str = Field(default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="Least level logged.")
+    log_format: Literal["text", "json"] = Field(
+        default="text", description="Lines for people, or one JSON object a line for collectors."
+    )
 
     @field_validator("listen", "health_listen")
     @classmethod

@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 
 PYTHON=${PYTHON:-}
 TORCH_CPU_INDEX=${TORCH_CPU_INDEX:-}
-EXTRAS=planner,trainer,demo,dev
+EXTRAS=planner,trainer,demo,dev,tracing
 STAMP=.venv/.set-up
 KERNELS_STAMP=.venv/.kernels
 # Measured with the pins of constraints.txt on Linux x86-64.

@@ -10,6 +10,8 @@ from planner_service.bench.suites.suite import Suite
 from planner_service.check.setups import PATCHES_PER_IMAGE
 
 if TYPE_CHECKING:
+    from dip.planner.v1 import planner_pb2 as pb
+
     from planner_service.bench.case import Row
     from planner_service.bench.settings import Settings
 
@@ -35,11 +37,19 @@ def cases(settings: Settings) -> list[Case]:
 
 def measure(case: Case, settings: Settings) -> list[Row]:
     """Plan a batch with one size."""
-    images = int(case.variant.split()[0])
+    row, _, _ = our_row(case, request_of(case), settings, method=OURS)
+    return [{**row, "images": _images(case)}]
+
+
+def request_of(case: Case) -> pb.PlanRequest:
+    """Return the batch's request, with the case's size asked for."""
     request = case.request()
-    request.job.options.sub_microbatch_units["vision"] = images * PATCHES_PER_IMAGE
-    row, _, _ = our_row(case, request, settings, method=OURS)
-    return [{**row, "images": images}]
+    request.job.options.sub_microbatch_units["vision"] = _images(case) * PATCHES_PER_IMAGE
+    return request
+
+
+def _images(case: Case) -> int:
+    return int(case.variant.split()[0])
 
 
 SIZES = Suite(name="sizes", about="sub-microbatches of 4 to 32 images, VLM-S", cases=cases, measure=measure)

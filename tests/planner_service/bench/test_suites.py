@@ -12,11 +12,13 @@ from planner_service.bench.settings import Settings
 from planner_service.bench.suites import engines, progress, sizes, steps, waves
 from planner_service.bench.suites.registry import ALL, SUITES
 from planner_service.check import check_plan
+from planner_service.check.setups import PATCHES_PER_IMAGE
+from planner_service.planning import make_plan
 
 if TYPE_CHECKING:
     from dip.planner.v1 import planner_pb2 as pb
 
-    from planner_service.bench.case import Row
+    from planner_service.bench.case import Case, Row
 
 TINY = Settings(
     configs=("vlm-s",), mixes=("web",), seeds=(0,), microbatches=2, budget_ms=40, cores=1, baselines=(TORCH_ORDERS,)
@@ -73,11 +75,17 @@ def test_the_first_plan_is_valid() -> None:
 
 
 def test_sub_microbatches_hold_no_more_images_than_asked_for() -> None:
-    case = sizes.cases(TINY)[0]
-    (row,) = sizes.measure(case, TINY)
+    smallest, *_, largest = sizes.cases(TINY)
+    (row,) = sizes.measure(smallest, TINY)
     assert (row["images"], row["fits"], row["fault"]) == (4, True, "")
-    whole = sizes.measure(sizes.cases(TINY)[-1], TINY)[0]
-    assert _number(row, "tasks") > _number(whole, "tasks")
+    assert _most_patches(smallest) <= 4 * PATCHES_PER_IMAGE < _most_patches(largest) <= 32 * PATCHES_PER_IMAGE
+
+
+def _most_patches(case: Case) -> int:
+    """Patches in the largest sub-microbatch of the vision encoder."""
+    plan = make_plan(sizes.request_of(case), budget_ms=TINY.budget_ms, seed=0, cores=1)
+    encoded = [part for part in plan.sub_microbatches if part.module == "vision"]
+    return max(sum(instance.units for instance in part.instances) for part in encoded)
 
 
 def test_the_wave_rises_and_falls_twice_and_its_average_is_like_all_of_it() -> None:

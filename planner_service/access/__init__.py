@@ -1,0 +1,5 @@
+"""Who calls, and what they may do."""
+
+from planner_service.access.caller import ANYONE, Caller, Role, current_caller, set_caller
+
+__all__ = ["ANYONE", "Caller", "Role", "current_caller", "set_caller"]
