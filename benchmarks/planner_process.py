@@ -27,7 +27,12 @@ CHANNEL_OPTIONS = (("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_po
 _SERVING = re.compile(r"serving listen=(\S+) health=(\S+)")
 # A line of the log of that level, or what Python writes of an exception that nobody took.
 _TROUBLE = re.compile(r"^\S+ \S+ (ERROR|CRITICAL) |^Traceback \(most recent call last\)|^Fatal Python error")
-_FREE = {names.LISTEN: "127.0.0.1:0", names.HEALTH_LISTEN: "127.0.0.1:0", names.SEARCH_WORKERS: "1"}
+_FREE = {
+    names.LISTEN: "127.0.0.1:0",
+    names.HEALTH_LISTEN: "127.0.0.1:0",
+    names.METRICS_LISTEN: "127.0.0.1:0",
+    names.SEARCH_WORKERS: "1",
+}
 _PATIENCE_S = 60.0
 _POLL_S = 0.01
 

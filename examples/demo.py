@@ -92,7 +92,8 @@ def run(options: argparse.Namespace) -> None:
 def planner_command(endpoint: str, folder: str) -> list[str]:
     """``dip serve`` on a socket that nobody else can have taken."""
     health = f"unix://{folder}/health.sock"
-    return [sys.executable, "-m", "planner_service.cli", "serve", "--listen", endpoint, "--health-listen", health]
+    addresses = ["--listen", endpoint, "--health-listen", health, "--metrics-listen", "off"]
+    return [sys.executable, "-m", "planner_service.cli", "serve", *addresses]
 
 
 def training_command(options: argparse.Namespace, records: Path) -> list[str]:

@@ -45,6 +45,9 @@ DRAIN_MS: Final = "DIP_DRAIN_MS"
 LOG_LEVEL: Final = "DIP_LOG_LEVEL"
 LOG_FORMAT: Final = "DIP_LOG_FORMAT"
 
+METRICS_OFF: Final = "off"
+"""What the metrics' address says where they are left out."""
+
 _REDIS = re.compile(r"rediss?://[^/?#\s]+(/[0-9]*)?(\?[^#\s]*)?")
 _PASSWORD = re.compile(r"//\S*@")
 _ADDRESS = re.compile(r"unix://(?P<path>/.+)|(?P<host>\[[0-9a-fA-F:]+\]|[^:/\[\]]+):(?P<port>[0-9]{1,5})")
@@ -172,6 +175,14 @@ class Settings(BaseSettings):
         match = _ADDRESS.fullmatch(value)
         if match is None or int(match["port"] or 0) > 65_535:
             raise ValueError("allowed are host:port with a port of 0 to 65535, and unix:///absolute/path")
+        return value
+
+    @field_validator("metrics_listen")
+    @classmethod
+    def _is_an_http_address(cls, value: str) -> str:
+        match = _ADDRESS.fullmatch(value)
+        if value != METRICS_OFF and (match is None or match["path"] or int(match["port"]) > 65_535):
+            raise ValueError("allowed are host:port with a port of 0 to 65535, and off")
         return value
 
     @field_validator("store")

@@ -142,6 +142,7 @@ def _environment(planners: Planners) -> dict[str, str]:
     return {
         names.LISTEN: "127.0.0.1:0",
         names.HEALTH_LISTEN: "127.0.0.1:0",
+        names.METRICS_LISTEN: "127.0.0.1:0",
         names.STORE: planners.store,
         names.SEARCH_WORKERS: str(planners.workers),
         names.KEPT_ITERATIONS: str(planners.kept_iterations),

@@ -19,6 +19,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("--listen", metavar="ADDRESS", help="DIP_LISTEN: host:port or unix:///path")
     parser.add_argument("--health-listen", metavar="ADDRESS", help="DIP_HEALTH_LISTEN: where probes ask")
     parser.add_argument(
+        "--metrics-listen", metavar="ADDRESS", help="DIP_METRICS_LISTEN: host:port for Prometheus, or off"
+    )
+    parser.add_argument(
         "--store",
         metavar="URL",
         help="DIP_STORE: memory://, or redis://host:port/database, which planners share; a password belongs into the "
@@ -38,6 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
         settings = load_settings(
             listen=arguments.listen,
             health_listen=arguments.health_listen,
+            metrics_listen=arguments.metrics_listen,
             store=arguments.store,
             search_workers=arguments.search_workers,
             log_level=arguments.log_level,

@@ -56,7 +56,8 @@ class Planner:
 
     def start(self) -> Self:
         """Start it, and wait until it answers."""
-        arguments = ["serve", "--listen", self.endpoint, "--health-listen", "127.0.0.1:0", "--search-workers", "1"]
+        arguments = ["serve", "--listen", self.endpoint, "--health-listen", "127.0.0.1:0"]
+        arguments += ["--metrics-listen", "127.0.0.1:0", "--search-workers", "1"]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "planner_service.cli", *arguments],

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 DIP = Path(sys.executable).with_name("dip")
-LISTENING = re.compile(r"serving listen=(\S+) health=(\S+) store=memory:// workers=(\d+)")
+LISTENING = re.compile(r"serving listen=(\S+) health=(\S+) .*store=memory:// workers=(\d+)")
 PATIENCE_S = 60
 """For a machine that runs much else; nothing waits that long where it works."""
 
@@ -39,7 +39,8 @@ class Planner:
     """A `dip serve` of this test; killed at its end."""
 
     def __init__(self, command: list[str], **environment: str) -> None:
-        free = {"DIP_LISTEN": "127.0.0.1:0", "DIP_HEALTH_LISTEN": "127.0.0.1:0", "DIP_SEARCH_WORKERS": "1"}
+        addresses = dict.fromkeys(("DIP_LISTEN", "DIP_HEALTH_LISTEN", "DIP_METRICS_LISTEN"), "127.0.0.1:0")
+        free = addresses | {"DIP_SEARCH_WORKERS": "1"}
         self.began_s = time.monotonic()
         self.process = subprocess.Popen(
             command, env=os.environ | free | environment, stderr=subprocess.PIPE, text=True, start_new_session=True

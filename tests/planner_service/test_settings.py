@@ -51,6 +51,17 @@ def test_addresses_that_are_not(address: str) -> None:
         load_settings(listen=address)
 
 
+@pytest.mark.parametrize("address", ["127.0.0.1:9464", "[::]:0", "off"])
+def test_where_metrics_may_be(address: str) -> None:
+    assert load_settings(metrics_listen=address).metrics_listen == address
+
+
+@pytest.mark.parametrize("address", ["9464", "unix:///tmp/metrics.sock", "127.0.0.1:65536", "Off"])
+def test_where_metrics_may_not_be(address: str) -> None:
+    with pytest.raises(SettingsError, match=rf"^DIP_METRICS_LISTEN: holds '{address}'; allowed are host:port .* off$"):
+        load_settings(metrics_listen=address)
+
+
 def test_every_bad_setting_gets_its_own_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(settings.SEARCH_WORKERS, "many")
     monkeypatch.setenv(settings.STORE, "rediss://:secret@somewhere/zero")
