@@ -33,6 +33,10 @@ MAX_UNITS = 2**31 - 1
 MAX_BUDGET_MS = 24 * 3_600_000
 MAX_EVALUATIONS = 10**12
 MAX_REPORTED_ACTIONS = 1_000_000
+MAX_RECENT_ITERATIONS = 64
+"""Iterations of each replica that a job's status may tell of."""
+MAX_REASON_LENGTH = 400
+"""Characters that are kept of the reason for which a rank ran the fallback."""
 
 MAX_COST_US = 1e12
 """A measured time of one layer, or its part for each squared unit: eleven days."""

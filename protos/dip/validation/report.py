@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from dip.costs import STORE
 from dip.planner.v1 import planner_pb2 as pb
 from dip.validation.keys import check_attempt, check_iteration, check_rank, check_replica
-from dip.validation.limits import MAX_INT64, MAX_REPORTED_ACTIONS, MAX_TOTAL_US
+from dip.validation.limits import MAX_INT64, MAX_REASON_LENGTH, MAX_REPORTED_ACTIONS, MAX_TOTAL_US
 from dip.validation.violations import Violations
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ def validate_report_execution(request: pb.ReportExecutionRequest, spec: pb.JobSp
         violations.add("plan_digest", f"{len(request.plan_digest)} bytes", allowed)
     violations.in_range("peak_memory_bytes", request.peak_memory_bytes, 0, MAX_INT64)
     violations.in_range("stalled_us", request.stalled_us, 0, MAX_TOTAL_US)
+    if request.fallback_reason and not request.fallback:
+        violations.add("fallback_reason", request.fallback_reason, "empty where fallback is not set")
     if len(request.actions) > MAX_REPORTED_ACTIONS:
         violations.add("actions", f"{len(request.actions)} actions", f"at most {MAX_REPORTED_ACTIONS}")
         violations.raise_if_any()
@@ -62,6 +64,20 @@ def validate_report_execution(request: pb.ReportExecutionRequest, spec: pb.JobSp
     for n, action in enumerate(request.actions):
         known.check_action(action, request.rank, n, violations)
     violations.raise_if_any()
+
+
+def shown_reason(reason: str) -> str:
+    """Return what is kept of a reason that a rank gives for running the fallback.
+
+    A report is not refused for the sake of a message, so the message is made to fit: one line, at most
+    `MAX_REASON_LENGTH` characters, what cannot be printed escaped.
+    """
+    line = " ".join(reason[:MAX_REASON_LENGTH].split())
+    return "".join(map(_escaped, line))[:MAX_REASON_LENGTH]
+
+
+def _escaped(character: str) -> str:
+    return character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
 
 
 class _Known:

@@ -71,6 +71,29 @@ ACTION_KIND_SEND_GRADIENT: ActionKind.ValueType  # 7
 ACTION_KIND_RECV_GRADIENT: ActionKind.ValueType  # 8
 Global___ActionKind: _TypeAlias = ActionKind  # noqa: Y015
 
+class _IterationState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _IterationStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_IterationState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ITERATION_STATE_UNSPECIFIED: _IterationState.ValueType  # 0
+    """Ranks reported it, but its batch is not known: it never came, or was lost with the planner's memory."""
+    ITERATION_STATE_WAITING: _IterationState.ValueType  # 1
+    """The batch has no outcome yet."""
+    ITERATION_STATE_PLANNED: _IterationState.ValueType  # 2
+    ITERATION_STATE_UNPLANNED: _IterationState.ValueType  # 3
+
+class IterationState(_IterationState, metaclass=_IterationStateEnumTypeWrapper): ...
+
+ITERATION_STATE_UNSPECIFIED: IterationState.ValueType  # 0
+"""Ranks reported it, but its batch is not known: it never came, or was lost with the planner's memory."""
+ITERATION_STATE_WAITING: IterationState.ValueType  # 1
+"""The batch has no outcome yet."""
+ITERATION_STATE_PLANNED: IterationState.ValueType  # 2
+ITERATION_STATE_UNPLANNED: IterationState.ValueType  # 3
+Global___IterationState: _TypeAlias = IterationState  # noqa: Y015
+
 @_typing.final
 class JobSpec(_message.Message):
     """---------------------------------------------------------------- what is trained, and where"""
@@ -1205,6 +1228,7 @@ class ReportExecutionRequest(_message.Message):
     PEAK_MEMORY_BYTES_FIELD_NUMBER: _builtins.int
     STALLED_US_FIELD_NUMBER: _builtins.int
     FALLBACK_FIELD_NUMBER: _builtins.int
+    FALLBACK_REASON_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     attempt: _builtins.int
     replica: _builtins.int
@@ -1216,6 +1240,10 @@ class ReportExecutionRequest(_message.Message):
     """How long the rank waited for its schedule before it could start."""
     fallback: _builtins.bool
     """The rank ran the fixed fallback, not the plan."""
+    fallback_reason: _builtins.str
+    """Why it did, for people; only together with fallback. Never a reason to refuse a report: kept are its first
+    400 characters, in one line, what cannot be printed escaped.
+    """
     @_builtins.property
     def actions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Action]:
         """The actions that ran, with the times they took on this rank's clock, 0 at the iteration's start."""
@@ -1233,10 +1261,11 @@ class ReportExecutionRequest(_message.Message):
         peak_memory_bytes: _builtins.int = ...,
         stalled_us: _builtins.int = ...,
         fallback: _builtins.bool = ...,
+        fallback_reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actions", b"actions", "attempt", b"attempt", "fallback", b"fallback", "iteration", b"iteration", "job_id", b"job_id", "peak_memory_bytes", b"peak_memory_bytes", "plan_digest", b"plan_digest", "rank", b"rank", "replica", b"replica", "stalled_us", b"stalled_us"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actions", b"actions", "attempt", b"attempt", "fallback", b"fallback", "fallback_reason", b"fallback_reason", "iteration", b"iteration", "job_id", b"job_id", "peak_memory_bytes", b"peak_memory_bytes", "plan_digest", b"plan_digest", "rank", b"rank", "replica", b"replica", "stalled_us", b"stalled_us"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1297,17 +1326,36 @@ class GetJobRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_ID_FIELD_NUMBER: _builtins.int
+    RECENT_ITERATIONS_FIELD_NUMBER: _builtins.int
+    REPLICA_FIELD_NUMBER: _builtins.int
+    LAST_ITERATION_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
+    recent_iterations: _builtins.int
+    """Of how many of its newest iterations each replica is told, at most 64. 0: none."""
+    replica: _builtins.int
+    """Of this replica alone. Absent: of each."""
+    last_iteration: _builtins.int
+    """The newest iteration that is told of. Absent: the newest known."""
     def __init__(
         self,
         *,
         job_id: _builtins.str = ...,
+        recent_iterations: _builtins.int = ...,
+        replica: _builtins.int | None = ...,
+        last_iteration: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_last_iteration", b"_last_iteration", "_replica", b"_replica", "last_iteration", b"last_iteration", "replica", b"replica"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_iteration", b"_last_iteration", "_replica", b"_replica", "job_id", b"job_id", "last_iteration", b"last_iteration", "recent_iterations", b"recent_iterations", "replica", b"replica"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__last_iteration: _TypeAlias = _typing.Literal["last_iteration"]  # noqa: Y015
+    _WhichOneofArgType__last_iteration: _TypeAlias = _typing.Literal["_last_iteration", b"_last_iteration"]  # noqa: Y015
+    _WhichOneofReturnType__replica: _TypeAlias = _typing.Literal["replica"]  # noqa: Y015
+    _WhichOneofArgType__replica: _TypeAlias = _typing.Literal["_replica", b"_replica"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__last_iteration) -> _WhichOneofReturnType__last_iteration | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__replica) -> _WhichOneofReturnType__replica | None: ...
 
 Global___GetJobRequest: _TypeAlias = GetJobRequest  # noqa: Y015
 
@@ -1319,6 +1367,7 @@ class GetJobResponse(_message.Message):
     SPEC_FIELD_NUMBER: _builtins.int
     EFFECTIVE_SPEC_FIELD_NUMBER: _builtins.int
     PARTITION_FIELD_NUMBER: _builtins.int
+    RECENT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def status(self) -> Global___JobStatus: ...
     @_builtins.property
@@ -1329,6 +1378,13 @@ class GetJobResponse(_message.Message):
 
     @_builtins.property
     def partition(self) -> Global___Partition: ...
+    @_builtins.property
+    def recent(self) -> _containers.RepeatedCompositeFieldContainer[Global___IterationStatus]:
+        """What became of iterations, by iteration and replica, the newest last: of those whose batch, plan or
+        reports are kept. Bounded by 512 replicas (those of the lowest numbers), by 2,048 entries that these
+        share equally, and by 2 MiB: the oldest are left out.
+        """
+
     def __init__(
         self,
         *,
@@ -1336,10 +1392,11 @@ class GetJobResponse(_message.Message):
         spec: Global___JobSpec | None = ...,
         effective_spec: Global___JobSpec | None = ...,
         partition: Global___Partition | None = ...,
+        recent: _abc.Iterable[Global___IterationStatus] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["effective_spec", b"effective_spec", "partition", b"partition", "spec", b"spec", "status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["effective_spec", b"effective_spec", "partition", b"partition", "spec", b"spec", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["effective_spec", b"effective_spec", "partition", b"partition", "recent", b"recent", "spec", b"spec", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1354,11 +1411,30 @@ class JobStatus(_message.Message):
     LAST_PLANNED_ITERATION_FIELD_NUMBER: _builtins.int
     LAST_REPORTED_ITERATION_FIELD_NUMBER: _builtins.int
     CLOSED_FIELD_NUMBER: _builtins.int
+    RANKS_FIELD_NUMBER: _builtins.int
+    REPLICAS_FIELD_NUMBER: _builtins.int
+    WAITING_BATCHES_FIELD_NUMBER: _builtins.int
+    QUIET_MS_FIELD_NUMBER: _builtins.int
+    RECENT_REPORTED_ITERATIONS_FIELD_NUMBER: _builtins.int
+    RECENT_FALLBACK_ITERATIONS_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     attempt: _builtins.int
     last_planned_iteration: _builtins.int
+    """-1 where there is none, as in the next."""
     last_reported_iteration: _builtins.int
     closed: _builtins.bool
+    ranks: _builtins.int
+    """P and DP."""
+    replicas: _builtins.int
+    waiting_batches: _builtins.int
+    """Batches of all replicas that have no outcome yet."""
+    quiet_ms: _builtins.int
+    """Since the job was written to: registered, closed, a batch, an outcome or a report taken."""
+    recent_reported_iterations: _builtins.int
+    """Of the 32 newest iterations that ranks have reported of this attempt: how many there are, and in how many
+    of them a rank ran the fallback.
+    """
+    recent_fallback_iterations: _builtins.int
     def __init__(
         self,
         *,
@@ -1367,14 +1443,112 @@ class JobStatus(_message.Message):
         last_planned_iteration: _builtins.int = ...,
         last_reported_iteration: _builtins.int = ...,
         closed: _builtins.bool = ...,
+        ranks: _builtins.int = ...,
+        replicas: _builtins.int = ...,
+        waiting_batches: _builtins.int = ...,
+        quiet_ms: _builtins.int = ...,
+        recent_reported_iterations: _builtins.int = ...,
+        recent_fallback_iterations: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "closed", b"closed", "job_id", b"job_id", "last_planned_iteration", b"last_planned_iteration", "last_reported_iteration", b"last_reported_iteration"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "closed", b"closed", "job_id", b"job_id", "last_planned_iteration", b"last_planned_iteration", "last_reported_iteration", b"last_reported_iteration", "quiet_ms", b"quiet_ms", "ranks", b"ranks", "recent_fallback_iterations", b"recent_fallback_iterations", "recent_reported_iterations", b"recent_reported_iterations", "replicas", b"replicas", "waiting_batches", b"waiting_batches"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___JobStatus: _TypeAlias = JobStatus  # noqa: Y015
+
+@_typing.final
+class IterationStatus(_message.Message):
+    """One iteration of one replica in a few numbers: what GetPlan tells in full."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ITERATION_FIELD_NUMBER: _builtins.int
+    REPLICA_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    UNPLANNED_REASON_FIELD_NUMBER: _builtins.int
+    MAKESPAN_US_FIELD_NUMBER: _builtins.int
+    LOWER_BOUND_US_FIELD_NUMBER: _builtins.int
+    FALLBACK_FIELD_NUMBER: _builtins.int
+    FOUND_BY_FIELD_NUMBER: _builtins.int
+    SEARCH_MS_FIELD_NUMBER: _builtins.int
+    RANKS_FIELD_NUMBER: _builtins.int
+    iteration: _builtins.int
+    replica: _builtins.int
+    state: Global___IterationState.ValueType
+    unplanned_reason: _builtins.str
+    """Why there is no plan."""
+    makespan_us: _builtins.int
+    """Of the plan, where there is one: what it takes, the bound on that, and whether it is the fixed fallback."""
+    lower_bound_us: _builtins.int
+    fallback: _builtins.bool
+    found_by: _builtins.str
+    """The engine of the search's last step, and how long the search was."""
+    search_ms: _builtins.int
+    @_builtins.property
+    def ranks(self) -> _containers.RepeatedCompositeFieldContainer[Global___RankStatus]:
+        """Of each rank that reported, by rank."""
+
+    def __init__(
+        self,
+        *,
+        iteration: _builtins.int = ...,
+        replica: _builtins.int = ...,
+        state: Global___IterationState.ValueType = ...,
+        unplanned_reason: _builtins.str = ...,
+        makespan_us: _builtins.int = ...,
+        lower_bound_us: _builtins.int = ...,
+        fallback: _builtins.bool = ...,
+        found_by: _builtins.str = ...,
+        search_ms: _builtins.int = ...,
+        ranks: _abc.Iterable[Global___RankStatus] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fallback", b"fallback", "found_by", b"found_by", "iteration", b"iteration", "lower_bound_us", b"lower_bound_us", "makespan_us", b"makespan_us", "ranks", b"ranks", "replica", b"replica", "search_ms", b"search_ms", "state", b"state", "unplanned_reason", b"unplanned_reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___IterationStatus: _TypeAlias = IterationStatus  # noqa: Y015
+
+@_typing.final
+class RankStatus(_message.Message):
+    """What one rank reported of one iteration."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RANK_FIELD_NUMBER: _builtins.int
+    FALLBACK_FIELD_NUMBER: _builtins.int
+    FALLBACK_REASON_FIELD_NUMBER: _builtins.int
+    STALLED_US_FIELD_NUMBER: _builtins.int
+    MEASURED_US_FIELD_NUMBER: _builtins.int
+    PEAK_MEMORY_BYTES_FIELD_NUMBER: _builtins.int
+    rank: _builtins.int
+    fallback: _builtins.bool
+    """It ran the fixed fallback, and why, as ReportExecution tells."""
+    fallback_reason: _builtins.str
+    stalled_us: _builtins.int
+    measured_us: _builtins.int
+    """When its last action ended, on its own clock. 0: it told of none."""
+    peak_memory_bytes: _builtins.int
+    def __init__(
+        self,
+        *,
+        rank: _builtins.int = ...,
+        fallback: _builtins.bool = ...,
+        fallback_reason: _builtins.str = ...,
+        stalled_us: _builtins.int = ...,
+        measured_us: _builtins.int = ...,
+        peak_memory_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fallback", b"fallback", "fallback_reason", b"fallback_reason", "measured_us", b"measured_us", "peak_memory_bytes", b"peak_memory_bytes", "rank", b"rank", "stalled_us", b"stalled_us"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RankStatus: _TypeAlias = RankStatus  # noqa: Y015
 
 @_typing.final
 class GetPlanRequest(_message.Message):
