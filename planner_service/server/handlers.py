@@ -13,9 +13,11 @@ import grpc
 import grpc.aio
 from dip.errors import CannotFitError, InvalidRequestError
 from dip.planner.v1 import planner_pb2 as pb
+from dip.validation import validate_names
 from google.protobuf import message_factory
 from google.protobuf.message import DecodeError, Message
 
+from planner_service.access import peer_caller, set_caller
 from planner_service.server import refusals
 from planner_service.store import StoreError
 
@@ -65,13 +67,16 @@ def _ending_with_a_status(
         try:
             if servicer.draining:
                 raise refusals.draining()
-            return await behaviour(request_type.FromString(request), context)
+            message = request_type.FromString(request)
+            validate_names(message)
+            return await behaviour(message, context)
         except DecodeError:
             await refusals.undecodable(request_type.DESCRIPTOR.name).abort(context)
         except (refusals.RefusalError, InvalidRequestError, CannotFitError, StoreError) as error:
             await _refusal(error).abort(context)
 
     async def handle(request: bytes, context: Context) -> Answer | None:
+        set_caller(peer_caller(context.peer(), context.auth_context()))
         try:
             return await answer(request, context)
         except grpc.aio.InternalError as error:

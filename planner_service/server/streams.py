@@ -22,10 +22,14 @@ from typing import TYPE_CHECKING
 from dip.planner.v1 import planner_pb2 as pb
 from dip.validation import validate_stream_schedules
 
+from planner_service.access import current_caller
 from planner_service.server import refusals
 from planner_service.store import Answer, AttemptOverError, PlanStore, ReplicaKey, TooOldError, Watch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from planner_service.access import Caller
     from planner_service.server.handlers import Context
     from planner_service.server.jobs import CurrentJob
 
@@ -42,14 +46,15 @@ class Streams:
     def __init__(self, store: PlanStore, *, max_streams: int) -> None:
         self._store = store
         self._max_streams = max_streams
-        self._open: set[Watch] = set()
+        self._open: dict[Watch, tuple[Caller, str]] = {}  # who opened it, and the job that it is of
         self._ending: dict[Watch, refusals.RefusalError] = {}
 
-    def end(self, reason: refusals.RefusalError) -> None:
-        """End every stream that is open now."""
-        for watch in self._open:
-            self._ending[watch] = reason
-            watch.wake()
+    def end(self, reason: refusals.RefusalError, *, where: Callable[[Caller, str], bool] | None = None) -> None:
+        """End every stream that is open now; with `where`, those whose caller and job it chooses."""
+        for watch, (caller, job_id) in self._open.items():
+            if where is None or where(caller, job_id):
+                self._ending[watch] = reason
+                watch.wake()
 
     async def stream(self, job: CurrentJob, request: pb.StreamSchedulesRequest, context: Context) -> None:
         """Write a rank's responses until its attempt is over.
@@ -65,14 +70,14 @@ class Streams:
             )
         replica = ReplicaKey(job_id=request.job_id, attempt=request.attempt, replica=request.replica)
         with self._store.watch(replica) as watch:
-            self._open.add(watch)
+            self._open[watch] = (current_caller(), request.job_id)
             try:
                 # Too old: said before anything is sent.
                 await self._store.next_answer(replica, request.rank, request.first_iteration)
                 await context.send_initial_metadata(())
                 await self._write(replica, request, watch, context)
             finally:
-                self._open.discard(watch)
+                del self._open[watch]
                 self._ending.pop(watch, None)
 
     async def _write(
