@@ -7,7 +7,7 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from dip.errors import FieldViolation, InvalidRequestError
+from dip.errors import InvalidRequestError
 from dip.planner.v1 import planner_pb2 as pb
 from dip.validation import validate_register_job
 
@@ -112,8 +112,6 @@ class Jobs:
 
     async def any_attempt(self, job_id: str) -> CurrentJob:
         """Find a job, open or closed."""
-        if not job_id:
-            raise InvalidRequestError((FieldViolation(field="job_id", description="is empty; name a job"),))
         record = await self._store.job(job_id)
         if record is None:
             self._specs.pop(job_id, None)

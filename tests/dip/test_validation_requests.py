@@ -10,6 +10,8 @@ import pytest
 from dip.errors import InvalidRequestError
 from dip.planner.v1 import planner_pb2 as pb
 from dip.validation import (
+    shown_reason,
+    validate_get_job,
     validate_get_plan,
     validate_plan_request,
     validate_register_job,
@@ -17,7 +19,7 @@ from dip.validation import (
     validate_stream_schedules,
     validate_submit_batch,
 )
-from dip.validation.limits import MAX_JOB_ID_LENGTH
+from dip.validation.limits import MAX_REASON_LENGTH
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -116,13 +118,6 @@ def test_a_registration_is_checked_in_all_its_parts() -> None:
     }
 
 
-@pytest.mark.parametrize("job_id", ["", "x" * (MAX_JOB_ID_LENGTH + 1), "a\x00b", "line\nbreak", "\x1b[31m"])
-def test_a_job_id_is_short_and_printable(job_id: str) -> None:
-    made = register()
-    made.job_id = job_id
-    assert f"1 to {MAX_JOB_ID_LENGTH} printable characters" in violations_of(validate_register_job, made)["job_id"]
-
-
 # ---------------------------------------------------------------- SubmitBatch, StreamSchedules, ReportExecution
 
 
@@ -189,6 +184,7 @@ def test_a_stream_names_a_rank_and_an_iteration(field: str, value: int) -> None:
         ("plan_digest", b""),
         ("peak_memory_bytes", -1),
         ("stalled_us", -1),
+        ("fallback_reason", "not a fallback"),
     ],
 )
 def test_a_broken_field_of_a_report_is_named(field: str, value: object) -> None:
@@ -201,6 +197,39 @@ def test_a_report_of_the_fallback_may_have_no_digest() -> None:
     request = report()
     request.plan_digest, request.fallback = b"", True
     validate_report_execution(request, cases.job())
+
+
+def test_a_report_is_not_refused_for_its_reason() -> None:
+    request = report()
+    request.plan_digest, request.fallback, request.fallback_reason = b"", True, "\n\x1b[31m" * 1_000
+    validate_report_execution(request, cases.job())
+
+
+@pytest.mark.parametrize(
+    ("reason", "shown"),
+    [
+        ("", ""),
+        ("the plan is late: 200 ms", "the plan is late: 200 ms"),
+        ("zu spät\n\tim Zug", "zu spät im Zug"),
+        ("\x1b[31mred\u202e", r"\x1b[31mred\u202e"),
+        ("x" * 1_000, "x" * MAX_REASON_LENGTH),
+        ("\0" * MAX_REASON_LENGTH, r"\x00" * (MAX_REASON_LENGTH // 4)),
+    ],
+)
+def test_a_reason_is_shown_in_one_printable_line(reason: str, shown: str) -> None:
+    assert shown_reason(reason) == shown
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("recent_iterations", -1), ("recent_iterations", 65), ("replica", 1), ("replica", -1), ("last_iteration", -1)],
+)
+def test_a_question_for_iterations_is_checked(field: str, value: int) -> None:
+    request = pb.GetJobRequest(job_id="vlm", recent_iterations=64, replica=0, last_iteration=0)
+    validate_get_job(request, cases.job())
+    validate_get_job(pb.GetJobRequest(job_id="vlm"), cases.job())
+    setattr(request, field, value)
+    assert list(violations_of(validate_get_job, request, cases.job())) == [field]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from dip.validation.limits import MAX_INT64, MAX_JOB_ID_LENGTH
+from dip.validation.limits import MAX_INT64
+from dip.validation.names import check_job_id
 
 if TYPE_CHECKING:
     from dip.planner.v1 import planner_pb2 as pb
@@ -20,7 +21,7 @@ class AttemptKey(Protocol):
 
 def check_attempt(request: AttemptKey, violations: Violations) -> None:
     """Check the job's identifier and the attempt."""
-    violations.name("job_id", request.job_id, MAX_JOB_ID_LENGTH)
+    check_job_id(request.job_id, violations)
     violations.in_range("attempt", request.attempt, 0, MAX_INT64)
 
 

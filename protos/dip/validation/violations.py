@@ -38,6 +38,8 @@ class Violations:
         InvalidRequestError
             When enough violations are known: looking for more would cost more than it tells.
         """
+        if isinstance(held, str):
+            held = held[: _SHOWN_CHARACTERS + 1]  # to write all of a name of megabytes out would cost as many again
         self._append(field, f"is {_shortened(repr(held), _SHOWN_CHARACTERS)}, must be {allowed}")
 
     def missing(self, field: str, allowed: str) -> None:
@@ -73,7 +75,7 @@ class Violations:
         # names of a hostile request are part of both, whatever their length and characters
         self._found.append(
             FieldViolation(
-                field=_shortened(_printable(field), _FIELD_CHARACTERS),
+                field=_shortened(_printable(field[: _FIELD_CHARACTERS + 1]), _FIELD_CHARACTERS),
                 description=_shortened(_printable(description), _DESCRIPTION_CHARACTERS),
             )
         )
