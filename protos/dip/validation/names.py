@@ -1,8 +1,8 @@
 """Validation of names that end up in keys, log lines and labels: what a job may be called.
 
 A job's name is part of keys of a store, of log lines and of patterns in an access file. What could mean something there
-is no part of any name: no space, line break or control character, no wildcard (``* ? [ ] { }``), no slash, no ``..``, and
-nothing beyond ASCII, so that no two names look the same.
+is no part of any name: no space, line break or control character, no wildcard (``* ? [ ] { }``), no slash, no ``..``.
+Nor is anything beyond ASCII, so that no two names look the same.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 JOB_ID: Final = "job_id"
 """The field of every request that names a job."""
 
-JOB_ID_RULE: Final = f"1 to {MAX_JOB_ID_LENGTH} letters (a-z, A-Z), digits and . _ - : @ + = that begin with a letter or digit, without '..'"
+JOB_ID_RULE: Final = f"1 to {MAX_JOB_ID_LENGTH} of a-z A-Z 0-9 . _ - : @ + =, first a letter or digit, without '..'"
 """What a job may be called, as errors say it."""
 
 _JOB_ID = re.compile(r"(?!.*\.\.)[A-Za-z0-9][A-Za-z0-9._\-:@+=]*")
