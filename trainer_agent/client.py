@@ -19,10 +19,10 @@ from trainer_agent.errors import TrainerAgentError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from dip.connecting import Endpoint, Endpoints
     from dip.planner.v1 import planner_pb2 as pb
 
     from trainer_agent.connections import Connection
-    from trainer_agent.endpoint import Endpoint, Endpoints
 
 CALL_TIMEOUT_S = 10.0
 REGISTER_TIMEOUT_S = 60.0

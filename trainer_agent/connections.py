@@ -16,7 +16,7 @@ from trainer_agent.backoff import Backoff
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from trainer_agent.endpoint import Endpoint, Endpoints
+    from dip.connecting import Endpoint, Endpoints
 
 KEEPALIVE_TIME_MS, KEEPALIVE_TIMEOUT_MS = 10_000, 5_000
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024

@@ -17,8 +17,9 @@ from trainer_agent.silence import Silence
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dip.connecting import Endpoint
+
     from trainer_agent.client import ScheduleStream
-    from trainer_agent.endpoint import Endpoint
     from trainer_agent.session import PlannerSession
     from trainer_agent.window import ScheduleWindow
 

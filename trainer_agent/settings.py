@@ -24,7 +24,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainer_agent.endpoint import Endpoints
+from dip.connecting import Endpoints
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -20,11 +20,12 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+from dip.connecting import Endpoint
+
 from benchmarks.abandoned_streams.site import StreamSite
 from benchmarks.planner_process import PlannerProcess
 from planner_service import settings as names
 from trainer_agent.connections import channel_options
-from trainer_agent.endpoint import Endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

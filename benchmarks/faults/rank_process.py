@@ -30,9 +30,10 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from pathlib import Path
 
+    from dip.connecting import Endpoints
+
     from benchmarks.faults.messages import Message
     from trainer_agent import StepResult
-    from trainer_agent.endpoint import Endpoints
 
 FAILED = 3
 

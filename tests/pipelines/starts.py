@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dip.connecting import Endpoints
+
 from trainer_agent import AgentSettings, Mesh, StartError, TrainerAgent
-from trainer_agent.endpoint import Endpoints
 
 if TYPE_CHECKING:
     from dip.planner.v1 import planner_pb2 as pb

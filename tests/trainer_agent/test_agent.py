@@ -9,6 +9,7 @@ import cases
 import grpc
 import pytest
 import torch.distributed as dist
+from dip.connecting import Endpoints
 from dip.errors import InvalidRequestError
 from dip.partition import default_partition
 from dip.planner.v1 import planner_pb2 as pb
@@ -16,7 +17,6 @@ from fake_planner import FakePlanner, eventually
 from pipelines.starts import connect
 
 from trainer_agent import AgentSettings, Mesh, TrainerAgent, TrainerAgentError
-from trainer_agent.endpoint import Endpoints
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import cases
 import grpc
 import pytest
+from dip.connecting import Endpoints
 from dip.planner.v1 import planner_pb2 as pb
 from fake_planner import FakePlanner
 
 from trainer_agent.client import PlannerCallError, PlannerClient
-from trainer_agent.endpoint import Endpoints
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,6 +9,7 @@ import cases
 import grpc
 import pytest
 from clocks import Clock
+from dip.connecting import Endpoints
 from dip.planner.v1 import planner_pb2 as pb
 from fake_planner import FakePlanner, FakeStore, eventually
 
@@ -16,7 +17,6 @@ import trainer_agent.client
 from trainer_agent.backoff import Backoff
 from trainer_agent.client import PlannerCallError, PlannerClient
 from trainer_agent.connections import Connections
-from trainer_agent.endpoint import Endpoints
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

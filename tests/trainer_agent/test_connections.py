@@ -10,6 +10,7 @@ import cases
 import grpc
 import pytest
 from clocks import Clock
+from dip.connecting import Endpoint, Endpoints
 from dip.planner.v1 import planner_pb2 as pb
 from dip.planner.v1 import planner_pb2_grpc as pb_grpc
 from fake_planner import FakePlanner
@@ -17,7 +18,6 @@ from fake_planner import FakePlanner
 from planner_service.server.channel_options import LEAST_PING_INTERVAL_MS
 from trainer_agent.backoff import Backoff
 from trainer_agent.connections import Connection, Connections, channel_options
-from trainer_agent.endpoint import Endpoint, Endpoints
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

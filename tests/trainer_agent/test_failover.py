@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import cases
 import grpc
 import pytest
+from dip.connecting import Endpoints
 from dip.partition import default_partition
 from dip.planner.v1 import planner_pb2 as pb
 from fake_planner import FakePlanner, FakeStore, eventually
@@ -17,7 +18,6 @@ from fake_planner import FakePlanner, FakeStore, eventually
 from trainer_agent.backoff import Backoff
 from trainer_agent.client import PlannerClient
 from trainer_agent.connections import Connections
-from trainer_agent.endpoint import Endpoints
 from trainer_agent.planner_link import PlannerLink
 from trainer_agent.plans import RankPlan
 from trainer_agent.silence import Silence

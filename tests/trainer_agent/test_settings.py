@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from dip.connecting import Endpoints
 
 from trainer_agent import settings
-from trainer_agent.endpoint import Endpoints
 from trainer_agent.settings import AgentSettings
 
 FULL = {

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import cases
 import grpc
 import pytest
+from dip.connecting import Endpoints
 from dip.partition import default_partition
 from dip.planner.v1 import planner_pb2 as pb
 from fake_planner import FakePlanner, FakeStore
 
 import trainer_agent.client
 from trainer_agent.client import PlannerCallError, PlannerClient
-from trainer_agent.endpoint import Endpoints
 from trainer_agent.settings import AgentSettings
 from trainer_agent.startup import FirstRegistration
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from trainer_agent.endpoint import Endpoint, Endpoints
+from dip.connecting import Endpoint, Endpoints
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,11 @@ class Endpoint:
             raise ValueError(f"{text!r}; must be {ALLOWED}")
         return cls(target=text, local=_is_loopback(match["v6"] or match["host"]))
 
+    @property
+    def unix(self) -> bool:
+        """Whether it is a socket of the file system."""
+        return self.target.startswith("unix:")
+
     def __str__(self) -> str:
         return self.target
 

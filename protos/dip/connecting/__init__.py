@@ -1,0 +1,19 @@
+"""How a client of the planner connects, an agent or a command alike: addresses, TLS, tokens. Needs grpcio."""
+
+from dip.connecting.credentials import Credentials, CredentialSource, call_metadata, open_channel
+from dip.connecting.endpoint import Endpoint, Endpoints
+from dip.connecting.files import ClientFiles, ClientFilesError
+from dip.connecting.variables import VARIABLES, Variable
+
+__all__ = [
+    "VARIABLES",
+    "ClientFiles",
+    "ClientFilesError",
+    "CredentialSource",
+    "Credentials",
+    "Endpoint",
+    "Endpoints",
+    "Variable",
+    "call_metadata",
+    "open_channel",
+]
