@@ -1,44 +1,61 @@
 """What the agent reads from the environment, and nothing else reads there.
 
 Everywhere the same precedence: an argument of the program, else the variable of the environment, else the default. An
-empty variable is an unset one.
-
-========================== ============ ==============================================================================
-variable                   default      meaning
-========================== ============ ==============================================================================
-``DIP_PLANNER_ENDPOINT``   unset        ``host:port`` or ``unix:///path`` of the planner; or of several that share a
-                                        store, separated by commas: the first is preferred, the others stand in for
-                                        it. Unset: every iteration runs the fixed fallback schedule
-``DIP_JOB_ID``             derived      the job's name at the planner. Default: the id of the torchrun run where it has
-                                        one (``TORCHELASTIC_RUN_ID``), so that its restarts stay one job; else a name
-                                        of this start alone, so that no two trainings ever disturb each other
-``DIP_STEP_TIMEOUT_S``     300          how long any wait for another rank may take before the step fails
-``DIP_SCHEDULE_WAIT_MS``   200          how long an iteration may wait for its schedule before it runs the fallback
-``DIP_CONNECT_WAIT_S``     5            how long the start waits for a planner that does not answer
-========================== ============ ==============================================================================
+empty variable is an unset one. `VARIABLES` lists them all, with their meaning.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
-from dip.connecting import Endpoints
+from dip.connecting import VARIABLES as CONNECTING
+from dip.connecting import ClientFiles, Endpoints, Variable
+from dip.connecting.variables import PLANNER_ENDPOINT as PLANNER_ENDPOINT
+from dip.validation import JOB_ID_RULE, is_job_id
+from dip.validation.limits import MAX_JOB_ID_LENGTH
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-PLANNER_ENDPOINT = "DIP_PLANNER_ENDPOINT"
-JOB_ID = "DIP_JOB_ID"
-STEP_TIMEOUT_S = "DIP_STEP_TIMEOUT_S"
-SCHEDULE_WAIT_MS = "DIP_SCHEDULE_WAIT_MS"
-CONNECT_WAIT_S = "DIP_CONNECT_WAIT_S"
-TORCHRUN_RUN_ID = "TORCHELASTIC_RUN_ID"
+JOB_ID: Final = "DIP_JOB_ID"
+STEP_TIMEOUT_S: Final = "DIP_STEP_TIMEOUT_S"
+SCHEDULE_WAIT_MS: Final = "DIP_SCHEDULE_WAIT_MS"
+CONNECT_WAIT_S: Final = "DIP_CONNECT_WAIT_S"
+TORCHRUN_RUN_ID: Final = "TORCHELASTIC_RUN_ID"
 
-DEFAULT_STEP_TIMEOUT_S = 300.0
-DEFAULT_SCHEDULE_WAIT_MS = 200
-DEFAULT_CONNECT_WAIT_S = 5.0
+DEFAULT_STEP_TIMEOUT_S: Final = 300.0
+DEFAULT_SCHEDULE_WAIT_MS: Final = 200
+DEFAULT_CONNECT_WAIT_S: Final = 5.0
+
+VARIABLES: Final = (
+    *CONNECTING,
+    Variable(
+        name=JOB_ID,
+        default="derived",
+        meaning=f"The job's name at the planner: {JOB_ID_RULE}. Default: the id of the torchrun run where it has one "
+        f"(`{TORCHRUN_RUN_ID}`), so that its restarts stay one job; else a name of this start alone, so that no two "
+        "trainings ever disturb each other.",
+    ),
+    Variable(
+        name=STEP_TIMEOUT_S,
+        default=f"{DEFAULT_STEP_TIMEOUT_S:g}",
+        meaning="How long any wait for another rank may take before the step fails, in seconds; above 0.",
+    ),
+    Variable(
+        name=SCHEDULE_WAIT_MS,
+        default=f"{DEFAULT_SCHEDULE_WAIT_MS}",
+        meaning="How long an iteration may wait for its schedule before it runs the fallback, in whole milliseconds; "
+        "0: not at all.",
+    ),
+    Variable(
+        name=CONNECT_WAIT_S,
+        default=f"{DEFAULT_CONNECT_WAIT_S:g}",
+        meaning="How long the start waits for a planner that does not answer, in seconds; 0: not at all.",
+    ),
+)
+"""Every variable that an agent reads, those that it shares with the commands first."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,6 +67,8 @@ class AgentSettings:
     endpoints
         Where the planner listens, or the planners of one store. None: no planner, the fixed fallback schedule in every
         iteration.
+    files
+        What it connects with: authorities, its own certificate, a token.
     job_id
         The job's name at the planner. None: drawn at the start, one of this attempt alone.
     step_timeout_s
@@ -61,6 +80,7 @@ class AgentSettings:
     """
 
     endpoints: Endpoints | None = None
+    files: ClientFiles = field(default_factory=ClientFiles)
     job_id: str | None = None
     step_timeout_s: float = DEFAULT_STEP_TIMEOUT_S
     schedule_wait_ms: int = DEFAULT_SCHEDULE_WAIT_MS
@@ -73,6 +93,10 @@ class AgentSettings:
             raise ValueError(f"schedule_wait_ms: {self.schedule_wait_ms}; must be 0 or more, in milliseconds")
         if not 0 <= self.connect_wait_s < float("inf"):
             raise ValueError(f"connect_wait_s: {self.connect_wait_s}; must be 0 or more, in seconds")
+        if self.job_id is not None:
+            _check_job_id("job_id", self.job_id)
+        if self.endpoints is not None:
+            self.files.check(self.endpoints)
 
     @classmethod
     def from_environment(
@@ -80,6 +104,7 @@ class AgentSettings:
         environ: Mapping[str, str] | None = None,
         *,
         endpoints: str | None = None,
+        files: ClientFiles | None = None,
         job_id: str | None = None,
         step_timeout_s: float | None = None,
         schedule_wait_ms: int | None = None,
@@ -91,7 +116,7 @@ class AgentSettings:
         ----------
         environ
             The variables; those of this process where not given.
-        endpoints, job_id, step_timeout_s, schedule_wait_ms, connect_wait_s
+        endpoints, files, job_id, step_timeout_s, schedule_wait_ms, connect_wait_s
             As in the class, the endpoints as text.
 
         Raises
@@ -112,7 +137,8 @@ class AgentSettings:
             connect_wait_s = _number(environ, CONNECT_WAIT_S, DEFAULT_CONNECT_WAIT_S, "seconds, 0 or more")
         return cls(
             endpoints=_endpoints(endpoints),
-            job_id=job_id or environ.get(JOB_ID) or _torchrun_id(environ),
+            files=ClientFiles.from_environment(environ) if files is None else files,
+            job_id=job_id or _job_id(environ),
             step_timeout_s=step_timeout_s,
             schedule_wait_ms=schedule_wait_ms,
             connect_wait_s=connect_wait_s,
@@ -128,9 +154,20 @@ def _endpoints(text: str | None) -> Endpoints | None:
         raise ValueError(f"{PLANNER_ENDPOINT}: {error}, or unset for training without a planner") from None
 
 
-def _torchrun_id(environ: Mapping[str, str]) -> str | None:
-    run = environ.get(TORCHRUN_RUN_ID, "")
-    return None if run in ("", "none") else run
+def _job_id(environ: Mapping[str, str]) -> str | None:
+    named, run = environ.get(JOB_ID, ""), environ.get(TORCHRUN_RUN_ID, "")
+    if named:
+        return _check_job_id(JOB_ID, named)
+    if run in ("", "none"):
+        return None
+    return _check_job_id(TORCHRUN_RUN_ID, run, f", or set {JOB_ID} to such a name")
+
+
+def _check_job_id(where: str, name: str, advice: str = "") -> str:
+    """Return the name; refuse it here, where it is set, as the planner would refuse it in every call."""
+    if not is_job_id(name):
+        raise ValueError(f"{where}: {name[:MAX_JOB_ID_LENGTH]!r}; must be {JOB_ID_RULE}{advice}")
+    return name
 
 
 def _number(environ: Mapping[str, str], name: str, default: float, allowed: str, *, above_zero: bool = False) -> float:
