@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 
@@ -32,11 +32,14 @@ class Caller:
         What the caller is.
     jobs
         Names of the jobs that it may touch; one that ends with ``*`` stands for all that begin so.
+    token_digest
+        SHA-256 of the token that the caller brought; empty where it brought none.
     """
 
     name: str
     roles: frozenset[Role]
     jobs: tuple[str, ...]
+    token_digest: bytes = field(default=b"", repr=False)
 
     def may_touch(self, job_id: str) -> bool:
         """Whether the job is one of the caller's."""
