@@ -66,6 +66,15 @@ Task = PlanTask | PartitionTask
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """One improvement of a search: when since it began, by which of its parts, and the makespan then."""
+
+    elapsed_ms: int
+    engine: str
+    makespan_us: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SplitPlan:
     """A complete plan, serialized as it will be sent, so that the event loop only forwards bytes.
 
@@ -76,12 +85,28 @@ class SplitPlan:
         iteration, PlanResponse.
     responses
         A serialized StreamSchedulesResponse for each rank; none for a task without an iteration.
+    lower_bound_us
+        What no schedule of the batch can beat.
+    steps
+        How it was found; the last one says by what. None in the fixed schedule.
     """
 
     answer: bytes = field(repr=False)
     responses: tuple[bytes, ...] = field(repr=False)
     makespan_us: int
     fallback: bool
+    lower_bound_us: int = 0
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def found_by(self) -> str:
+        """What found it."""
+        return self.steps[-1].engine if self.steps else "the fixed schedule"
+
+    @property
+    def gap(self) -> float:
+        """By which share of the bound it may be too long, at most."""
+        return self.makespan_us / self.lower_bound_us - 1 if self.lower_bound_us else 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

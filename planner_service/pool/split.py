@@ -5,7 +5,7 @@ from __future__ import annotations
 from dip.digests import batch_digest, partition_digest, schedule_digest
 from dip.planner.v1 import planner_pb2 as pb
 
-from planner_service.pool.messages import SplitPlan
+from planner_service.pool.messages import SplitPlan, Step
 
 
 def split_plan(request: pb.PlanRequest, plan: pb.Plan, iteration: int | None) -> SplitPlan:
@@ -26,7 +26,17 @@ def split_plan(request: pb.PlanRequest, plan: pb.Plan, iteration: int | None) ->
     else:
         answer = _answer(request, plan)
         responses = _responses(request, plan, iteration)
-    return SplitPlan(answer=answer, responses=responses, makespan_us=plan.makespan_us, fallback=plan.fallback)
+    return SplitPlan(
+        answer=answer,
+        responses=responses,
+        makespan_us=plan.makespan_us,
+        fallback=plan.fallback,
+        lower_bound_us=plan.lower_bound_us,
+        steps=tuple(
+            Step(elapsed_ms=step.elapsed_ms, engine=step.engine, makespan_us=step.makespan_us)
+            for step in plan.search.steps
+        ),
+    )
 
 
 def _answer(request: pb.PlanRequest, plan: pb.Plan) -> bytes:
