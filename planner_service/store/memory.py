@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from planner_service.store.memory_queue import MemoryQueue
 from planner_service.store.memory_replica import MemoryReplica
 from planner_service.store.records import (
+    RECENT_REPORTED,
     REPORTS_PART,
     Added,
     Answer,
@@ -18,7 +19,9 @@ from planner_service.store.records import (
     JobRecord,
     Outcome,
     Progress,
+    QueueBytesError,
     QueueFullError,
+    RecentIteration,
     ReplicaKey,
     late_reason,
 )
@@ -38,6 +41,15 @@ class _Job:
     written_s: float
     replicas: dict[int, MemoryReplica] = field(default_factory=dict)
     progress: Progress = field(default_factory=Progress)
+    fell_back: dict[int, bool] = field(default_factory=dict)
+
+    def note_reported(self, iteration: int, *, fell_back: bool) -> None:
+        """Note whether ranks ran the fallback, of the newest iterations."""
+        self.fell_back[iteration] = fell_back or self.fell_back.get(iteration, False)
+        if len(self.fell_back) > RECENT_REPORTED:
+            del self.fell_back[min(self.fell_back)]
+        last = max(self.progress.last_reported_iteration, iteration)
+        self.progress = replace(self.progress, last_reported_iteration=last)
 
 
 class MemoryStore:
@@ -127,10 +139,26 @@ class MemoryStore:
 
     async def progress(self, job_id: str) -> Progress:
         """How far the current attempt got."""
-        return self._jobs[job_id].progress if job_id in self._jobs else Progress()
+        job = self._jobs.get(job_id)
+        if job is None:
+            return Progress()
+        return replace(
+            job.progress,
+            num_waiting=self._queue.num_waiting(job_id),
+            num_reported=len(job.fell_back),
+            num_fell_back=sum(job.fell_back.values()),
+            quiet_ms=round(1000 * (self._clock() - job.written_s)),
+        )
 
     async def add_batch(
-        self, key: BatchKey, *, digest: bytes, batch: bytes, limit: int, claimant: Claimant | None = None
+        self,
+        key: BatchKey,
+        *,
+        digest: bytes,
+        batch: bytes,
+        limit: int,
+        limit_bytes: int | None = None,
+        claimant: Claimant | None = None,
     ) -> Added:
         """Write a batch and queue it unless its key is taken; see `PlanStore.add_batch`."""
         _, replica = self._writable(key)
@@ -139,6 +167,9 @@ class MemoryStore:
             return Added(digest=standing.digest, settled=standing.outcome is not None)
         if replica.num_unsettled >= limit:
             raise QueueFullError(key.replica.replica, limit)
+        taken = self._queue.num_bytes(key.replica.job_id)
+        if limit_bytes is not None and taken and taken + len(batch) > limit_bytes:
+            raise QueueBytesError(taken, limit_bytes)
         replica.add(key.iteration, digest)
         if replica.settle_if_late(key.iteration):
             self._drop_oldest(key.replica)
@@ -188,14 +219,16 @@ class MemoryStore:
             raise AttemptOverError(replica.job_id, replica.attempt)
         return kept.next_answer(rank, first_iteration)
 
-    async def add_report(self, key: BatchKey, rank: int, report: bytes) -> bool:
+    async def add_report(
+        self, key: BatchKey, rank: int, report: bytes, *, summary: bytes = b"", fell_back: bool = False
+    ) -> bool:
         """Write a rank's report unless there is one, and settle what is too late; whether it was written."""
         job, replica = self._writable(key)
         share = self._kept_bytes // job.record.replicas // REPORTS_PART
-        if not replica.add_report(key.iteration, rank, report, self._kept_iterations, share):
+        if not replica.add_report(key.iteration, rank, report, summary):
             return False
-        last = max(job.progress.last_reported_iteration, key.iteration)
-        job.progress = replace(job.progress, last_reported_iteration=last)
+        replica.drop_oldest_reports(self._kept_iterations, share)
+        job.note_reported(key.iteration, fell_back=fell_back)
         self._queue.note_running(key.replica, key.iteration + 1)
         late = replica.unsettled_until(key.iteration)
         for iteration in late:
@@ -209,6 +242,16 @@ class MemoryStore:
     async def reports(self, key: BatchKey) -> Sequence[bytes]:
         """Read the reports of one iteration, by rank."""
         return self._readable(key.replica, key.iteration)[1].reports(key.iteration)
+
+    async def recent(
+        self, job_id: str, attempt: int, *, replicas: Sequence[int], count: int, last: int | None = None
+    ) -> Sequence[RecentIteration]:
+        """Read in few bytes what is kept of the newest iterations; see `PlanStore.recent`."""
+        job = self._jobs.get(job_id)
+        if job is None or job.record.attempt != attempt:
+            raise AttemptOverError(job_id, attempt)
+        kept = ((number, job.replicas[number]) for number in replicas if number in job.replicas)
+        return [told for number, replica in kept for told in replica.recent(number, count, last)]
 
     def watch(self, replica: ReplicaKey) -> EventWatch:
         """Make a watch on one replica of one attempt."""

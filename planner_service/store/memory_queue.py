@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -42,22 +42,37 @@ class MemoryQueue:
         self._lanes: OrderedDict[str, dict[BatchKey, _Waiting]] = OrderedDict()  # the job whose turn it is comes first
         self._arrivals = itertools.count(1)
         self._running: dict[ReplicaKey, int] = {}
+        self._bytes: Counter[str] = Counter()
+
+    def num_bytes(self, job_id: str) -> int:
+        """What the batches of a job take, claimed or not."""
+        return self._bytes[job_id]
 
     def put(self, key: BatchKey, digest: bytes, batch: bytes) -> None:
         """Add a batch."""
         lane = self._lanes.setdefault(key.replica.job_id, {})
         lane[key] = _Waiting(key, digest, batch, token=str(next(self._arrivals)))
+        self._bytes[key.replica.job_id] += len(batch)
 
     def remove(self, key: BatchKey) -> None:
         """Take a batch off, claimed or not, if it is there."""
         lane = self._lanes.get(key.replica.job_id, {})
-        if lane.pop(key, None) is not None and not lane:
-            del self._lanes[key.replica.job_id]
+        waiting = lane.pop(key, None)
+        if waiting is None:
+            return
+        self._bytes[key.replica.job_id] -= len(waiting.batch)
+        if not lane:
+            del self._lanes[key.replica.job_id], self._bytes[key.replica.job_id]
 
     def remove_job(self, job_id: str) -> None:
         """Take all batches of a job off."""
         self._lanes.pop(job_id, None)
+        self._bytes.pop(job_id, None)
         self._running = {replica: last for replica, last in self._running.items() if replica.job_id != job_id}
+
+    def num_waiting(self, job_id: str) -> int:
+        """Batches of a job, claimed or not."""
+        return len(self._lanes.get(job_id, {}))
 
     def note_running(self, replica: ReplicaKey, iteration: int) -> None:
         """Note the highest iteration that a replica has begun, or is about to: plans of it would come too late."""

@@ -6,7 +6,7 @@ import heapq
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from planner_service.store.records import LATE, Answer, Entry, Outcome, TooOldError
+from planner_service.store.records import LATE, Answer, Entry, Outcome, RecentIteration, TooOldError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +21,7 @@ class MemoryReplica:
     def __init__(self) -> None:
         self._entries: dict[int, Entry] = {}
         self._reports: dict[int, dict[int, bytes]] = {}
+        self._reported: dict[int, bytes] = {}  # their summaries
         self._unsettled: set[int] = set()
         self._settled_bytes = 0
         self._reports_bytes = 0
@@ -76,28 +77,60 @@ class MemoryReplica:
             more=len(outcomes) > 1 and outcomes[1] is not None,
         )
 
-    def add_report(self, iteration: int, rank: int, report: bytes, kept: int, kept_bytes: int) -> bool:
-        """Add a rank's report unless there is one.
+    def add_report(self, iteration: int, rank: int, report: bytes, summary: bytes) -> bool:
+        """Add a rank's report unless there is one; return whether there was none."""
+        reports = self._reports.setdefault(iteration, {})
+        if rank in reports:
+            return False
+        reports[rank] = report
+        self._reported[iteration] = self._reported.get(iteration, b"") + summary
+        self._reports_bytes += len(report) + len(summary)
+        self._last_reported = max(self._last_reported, iteration)
+        return True
+
+    def drop_oldest_reports(self, kept: int, kept_bytes: int) -> None:
+        """Forget reports of the lowest iterations.
 
         Parameters
         ----------
         kept, kept_bytes
             Of how many iterations reports are kept, and what they may take; those of the newest stay all the same.
         """
-        reports = self._reports.setdefault(iteration, {})
-        if rank in reports:
-            return False
-        reports[rank] = report
-        self._reports_bytes += len(report)
         while len(self._reports) > kept or (len(self._reports) > 1 and self._reports_bytes > kept_bytes):
             self._drop_reports(min(self._reports))
-        self._last_reported = max(self._last_reported, iteration)
-        return True
 
     def reports(self, iteration: int) -> Sequence[bytes]:
         """Return the reports of an iteration, by rank."""
         reports = self._reports.get(iteration, {})
         return [reports[rank] for rank in sorted(reports)]
+
+    def recent(self, number: int, count: int, last: int | None) -> list[RecentIteration]:
+        """Return in few bytes what is kept of the newest iterations, ascending.
+
+        Parameters
+        ----------
+        number
+            Of this replica.
+        count
+            How many.
+        last
+            The newest one; None: the newest known.
+        """
+        known = (n for n in self._entries.keys() | self._reports.keys() if last is None or n <= last)
+        return [self._recent(number, iteration) for iteration in reversed(heapq.nlargest(count, known))]
+
+    def _recent(self, number: int, iteration: int) -> RecentIteration:
+        entry = self._entries.get(iteration)
+        outcome = entry.outcome if entry is not None else None
+        return RecentIteration(
+            replica=number,
+            iteration=iteration,
+            submitted=entry is not None,
+            settled=outcome is not None,
+            unplanned_reason="" if outcome is None else outcome.unplanned_reason,
+            summary=b"" if outcome is None else outcome.summary,
+            reported=self._reported.get(iteration, b""),
+        )
 
     def drop_unsettled(self) -> None:
         """Forget batches without an outcome."""
@@ -129,4 +162,4 @@ class MemoryReplica:
         return unsettled
 
     def _drop_reports(self, iteration: int) -> None:
-        self._reports_bytes -= sum(map(len, self._reports.pop(iteration).values()))
+        self._reports_bytes -= sum(map(len, self._reports.pop(iteration).values())) + len(self._reported.pop(iteration))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         JobRecord,
         Outcome,
         Progress,
+        RecentIteration,
         ReplicaKey,
     )
 
@@ -100,7 +101,14 @@ class PlanStore(Protocol):
         """How far the current attempt got."""
 
     async def add_batch(
-        self, key: BatchKey, *, digest: bytes, batch: bytes, limit: int, claimant: Claimant | None = None
+        self,
+        key: BatchKey,
+        *,
+        digest: bytes,
+        batch: bytes,
+        limit: int,
+        limit_bytes: int | None = None,
+        claimant: Claimant | None = None,
     ) -> Added:
         """Write a batch and queue it, unless its key is taken.
 
@@ -115,6 +123,9 @@ class PlanStore(Protocol):
             Serialized Batch.
         limit
             How many batches of the replica may be without an outcome, this one included.
+        limit_bytes
+            What the batches of the job may take that have no outcome, this one included; one alone is taken whatever it
+            takes. None: anything.
         claimant
             Who claims the batch in the same step, if it is new; None: whoever comes first.
 
@@ -127,6 +138,8 @@ class PlanStore(Protocol):
         ------
         QueueFullError
             `limit` batches have no outcome yet.
+        QueueBytesError
+            With this one, those without an outcome would take more than `limit_bytes`.
         StoreFullError
             The store has no room.
         """
@@ -178,15 +191,44 @@ class PlanStore(Protocol):
             None where there is no such iteration yet, or no outcome of it.
         """
 
-    async def add_report(self, key: BatchKey, rank: int, report: bytes) -> bool:
+    async def add_report(
+        self, key: BatchKey, rank: int, report: bytes, *, summary: bytes = b"", fell_back: bool = False
+    ) -> bool:
         """Write a rank's report unless there is one; whether this one was written.
 
         Batches of this iteration and of earlier ones that have no outcome yet are settled as too late: nobody
         will run them.
+
+        Parameters
+        ----------
+        summary
+            Serialized IterationStatus of this rank alone, for whoever reads many.
+        fell_back
+            Whether the rank ran the fallback.
         """
 
     async def reports(self, key: BatchKey) -> Sequence[bytes]:
         """Read the reports of one iteration, by rank."""
+
+    async def recent(
+        self, job_id: str, attempt: int, *, replicas: Sequence[int], count: int, last: int | None = None
+    ) -> Sequence[RecentIteration]:
+        """Read in few bytes what is kept of the newest iterations, of a closed job too.
+
+        Parameters
+        ----------
+        replicas
+            Whose.
+        count
+            How many of each.
+        last
+            The newest one asked for; None: the newest known.
+
+        Returns
+        -------
+        Sequence[RecentIteration]
+            By replica in the order asked for, and iteration, ascending.
+        """
 
     def watch(self, replica: ReplicaKey) -> Watch:
         """Make a watch on one replica of one attempt: outcomes, and the attempt's end."""

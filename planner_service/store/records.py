@@ -16,6 +16,10 @@ REPORTS_PART: Final = 4
 """Reports of a replica may take one part in so many of what its outcomes may."""
 
 
+RECENT_REPORTED: Final = 32
+"""Of so many of its newest iterations a job knows whether ranks ran the fallback."""
+
+
 def late_reason(rank: int, iteration: int) -> str:
     """Why a batch has no plan whose iteration was run without it."""
     return f"it came too late: rank {rank} had run iteration {iteration} before this one was planned"
@@ -82,6 +86,23 @@ class QueueFullError(StoreError):
         self.limit = limit
 
 
+class QueueBytesError(StoreError):
+    """The batches of a job that wait for a plan take as much as they may.
+
+    Parameters
+    ----------
+    taken
+        Bytes that they take.
+    limit
+        Bytes that they may take.
+    """
+
+    def __init__(self, taken: int, limit: int) -> None:
+        super().__init__(f"batches of this job that wait for a plan take {taken} of {limit} bytes already")
+        self.taken = taken
+        self.limit = limit
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobRecord:
     """One job as its current attempt registered it.
@@ -92,6 +113,8 @@ class JobRecord:
         Serialized JobSpec and Partition.
     replicas
         DP: what is kept of the job is shared out among so many.
+    owner
+        Name of the caller who opened the job, which counts against what it may have open.
     version
         Counts the record's changes; what compare-and-set compares. 0: not stored yet.
     """
@@ -102,6 +125,7 @@ class JobRecord:
     partition: bytes = field(repr=False)
     replicas: int = 1
     closed: bool = False
+    owner: str = ""
     version: int = 0
 
 
@@ -134,16 +158,19 @@ class Outcome:
         Serialized GetPlanResponse without reports and without what the responses hold; empty where there is no plan.
     unplanned_reason
         Empty where there is a plan.
+    summary
+        Serialized IterationStatus of the plan: its few numbers, for whoever reads many.
     """
 
     responses: tuple[bytes, ...] = field(default=(), repr=False)
     answer: bytes = field(default=b"", repr=False)
     unplanned_reason: str = ""
+    summary: bytes = field(default=b"", repr=False)
 
     @property
     def num_bytes(self) -> int:
         """What it takes to keep it."""
-        return sum(map(len, self.responses)) + len(self.answer) + len(self.unplanned_reason)
+        return sum(map(len, self.responses)) + len(self.answer) + len(self.unplanned_reason) + len(self.summary)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -202,7 +229,51 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Progress:
-    """How far the current attempt got; -1 where nothing is planned or reported yet."""
+    """How far the current attempt got.
+
+    Parameters
+    ----------
+    last_planned_iteration, last_reported_iteration
+        -1 where nothing is planned or reported yet.
+    num_waiting
+        Batches without an outcome.
+    num_reported, num_fell_back
+        Of the `RECENT_REPORTED` newest iterations that were reported: how many there are, and in how many of them a
+        rank ran the fallback.
+    quiet_ms
+        Since anybody wrote to the job.
+    """
 
     last_planned_iteration: int = -1
     last_reported_iteration: int = -1
+    num_waiting: int = 0
+    num_reported: int = 0
+    num_fell_back: int = 0
+    quiet_ms: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecentIteration:
+    """What is kept of one iteration of one replica, in few bytes.
+
+    Parameters
+    ----------
+    submitted
+        Whether its batch is known.
+    settled
+        Whether the batch has an outcome.
+    unplanned_reason
+        Why there is no plan; empty where there is one, and before the outcome.
+    summary
+        Of the outcome.
+    reported
+        Summaries of the reports one behind the other, in the order in which they came.
+    """
+
+    replica: int
+    iteration: int
+    submitted: bool
+    settled: bool
+    unplanned_reason: str = ""
+    summary: bytes = field(default=b"", repr=False)
+    reported: bytes = field(default=b"", repr=False)

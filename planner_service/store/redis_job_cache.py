@@ -60,7 +60,7 @@ class RedisJobCache:
             return None
         if known is not None and stored[0] == _UNCHANGED:
             return known.record
-        attempt, spec, partition, replicas, closed, version, stamp = stored
+        attempt, spec, partition, replicas, closed, owner, version, stamp = stored
         record = JobRecord(
             job_id=job_id,
             attempt=int(attempt),
@@ -68,6 +68,7 @@ class RedisJobCache:
             partition=partition,
             replicas=int(replicas),
             closed=closed == b"1",
+            owner=(owner or b"").decode(),
             version=int(version),
         )
         return self.keep(record, stamp)

@@ -22,7 +22,9 @@ from planner_service.store.records import (
     JobRecord,
     Outcome,
     Progress,
+    QueueBytesError,
     QueueFullError,
+    RecentIteration,
     ReplicaKey,
     StoreError,
     StoreFullError,
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _TIMEOUT_S: Final = 3.0
+_REPLICAS_AT_ONCE: Final = 32  # one script reads of so many: others wait for it
 
 
 class RedisStore:
@@ -135,24 +138,45 @@ class RedisStore:
             record.partition,
             record.replicas,
             int(record.closed),
+            record.owner,
             stamp,
         )
         return self._records.keep(replace(record, version=record.version + 1), stamp) if written else None
 
     async def progress(self, job_id: str) -> Progress:
         """How far the current attempt got."""
-        planned, reported = await self._client.command("HMGET", f"dip:1:job:{_quoted(job_id)}", "planned", "reported")
-        return Progress(last_planned_iteration=int(planned or -1), last_reported_iteration=int(reported or -1))
+        answer = await self._client.run(scripts.PROGRESS, _quoted(job_id))
+        if not answer:
+            return Progress()
+        planned, reported, num_waiting, num_reported, num_fell_back, left_ms = answer
+        return Progress(
+            last_planned_iteration=int(planned or -1),
+            last_reported_iteration=int(reported or -1),
+            num_waiting=num_waiting,
+            num_reported=num_reported,
+            num_fell_back=num_fell_back,
+            quiet_ms=max(0, self._idle_ms - left_ms),
+        )
 
     async def add_batch(
-        self, key: BatchKey, *, digest: bytes, batch: bytes, limit: int, claimant: Claimant | None = None
+        self,
+        key: BatchKey,
+        *,
+        digest: bytes,
+        batch: bytes,
+        limit: int,
+        limit_bytes: int | None = None,
+        claimant: Claimant | None = None,
     ) -> Added:
         """Write a batch and queue it unless its key is taken; see `PlanStore.add_batch`."""
-        arguments = (*self._kept, *_batch(key), digest, batch, limit, LATE, *_planner(claimant))
+        bounds = limit, "" if limit_bytes is None else limit_bytes
+        arguments = (*self._kept, *_batch(key), digest, batch, *bounds, LATE, *_planner(claimant))
         status, *answer = await self._write(scripts.ADD_BATCH, arguments, key.replica, "")
         _raise_refusal(status, answer, key.replica, key.iteration)
         if status == b"full":
             raise QueueFullError(key.replica.replica, limit)
+        if status == b"heavy" and limit_bytes is not None:
+            raise QueueBytesError(int(answer[0]), limit_bytes)
         claim = None
         standing, settled, *claimed = answer
         if claimed:
@@ -199,6 +223,7 @@ class RedisStore:
             outcome.num_bytes,
             outcome.answer,
             outcome.unplanned_reason,
+            outcome.summary,
             *outcome.responses,
         )
         _raise_refusal(status, answer, key.replica, key.iteration)
@@ -210,13 +235,14 @@ class RedisStore:
         _raise_refusal(status, answer, key.replica, key.iteration)
         if status == b"none":
             return None
-        digest, ranks, stored_answer, reason, *responses = answer
+        digest, ranks, stored_answer, reason, summary, *responses = answer
         outcome = None
         if ranks is not None:
             outcome = Outcome(
                 responses=tuple(response or b"" for response in responses),
                 answer=stored_answer or b"",
                 unplanned_reason=(reason or b"").decode(),
+                summary=summary or b"",
             )
         return Entry(iteration=key.iteration, digest=digest, outcome=outcome)
 
@@ -224,10 +250,13 @@ class RedisStore:
         """Read what one rank is told next, from `first_iteration` on."""
         return await self._questions.next_answer(replica, rank, first_iteration)
 
-    async def add_report(self, key: BatchKey, rank: int, report: bytes) -> bool:
+    async def add_report(
+        self, key: BatchKey, rank: int, report: bytes, *, summary: bytes = b"", fell_back: bool = False
+    ) -> bool:
         """Write a rank's report unless there is one, and settle what is too late; whether it was written."""
         late = late_reason(rank, key.iteration)
-        arguments = (*self._kept, *_batch(key), rank, report, late, _digits(key.iteration + 1))
+        told = rank, report, late, _digits(key.iteration + 1), summary, int(fell_back)
+        arguments = (*self._kept, *_batch(key), *told)
         status, *answer = await self._write(scripts.ADD_REPORT, arguments, key.replica, _digits(key.iteration))
         _raise_refusal(status, answer, key.replica, key.iteration)
         return bool(answer[0])
@@ -238,6 +267,20 @@ class RedisStore:
         _raise_refusal(status, answer, key.replica, key.iteration)
         by_rank = dict(zip(map(int, answer[::2]), answer[1::2], strict=True))
         return [by_rank[rank] for rank in sorted(by_rank)]
+
+    async def recent(
+        self, job_id: str, attempt: int, *, replicas: Sequence[int], count: int, last: int | None = None
+    ) -> Sequence[RecentIteration]:
+        """Read in few bytes what is kept of the newest iterations; see `PlanStore.recent`."""
+        found: list[RecentIteration] = []
+        newest = "" if last is None else _digits(last)
+        for first in range(0, len(replicas), _REPLICAS_AT_ONCE):
+            some = replicas[first : first + _REPLICAS_AT_ONCE]
+            status, *answer = await self._client.run(scripts.RECENT, _quoted(job_id), attempt, count, newest, *some)
+            if status == b"over":
+                raise AttemptOverError(job_id, attempt)
+            found += map(_recent, answer)
+        return found
 
     def watch(self, replica: ReplicaKey) -> EventWatch:
         """Make a watch on one replica of one attempt."""
@@ -307,6 +350,19 @@ def _planner(claimant: Claimant | None) -> tuple[str | int, ...]:
 
 def _tokens(held: Sequence[Claim]) -> list[str]:
     return [word for claim in held for word in (_quoted(claim.key.replica.job_id), claim.token)]
+
+
+def _recent(stored: Sequence[Any]) -> RecentIteration:
+    replica, iteration, digest, ranks, reason, summary, reported = stored
+    return RecentIteration(
+        replica=int(replica),
+        iteration=int(iteration),
+        submitted=digest is not None,
+        settled=ranks is not None,
+        unplanned_reason=(reason or b"").decode(),
+        summary=summary or b"",
+        reported=reported or b"",
+    )
 
 
 def _raise_refusal(status: bytes, answer: Sequence[Any], replica: ReplicaKey, iteration: int) -> None:

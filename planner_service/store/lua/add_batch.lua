@@ -1,10 +1,11 @@
--- idle_ms, kept iterations, kept bytes, job, attempt, replica, iteration, digest, batch, limit, reason if it is late,
--- and of a claimant: name, lease_ms, workers, whether it takes every job.
--- {'added', digest that stands, settled, token and workers if it is claimed}, {'full'}, or a refusal.
+-- idle_ms, kept iterations, kept bytes, job, attempt, replica, iteration, digest, batch, limit, limit of bytes or '',
+-- reason if it is late, and of a claimant: name, lease_ms, workers, whether it takes every job.
+-- {'added', digest that stands, settled, token and workers if it is claimed}, {'full'}, {'heavy', bytes that wait}, or a
+-- refusal.
 local idle_ms, kept_iterations, kept_bytes = ARGV[1], ARGV[2], ARGV[3]
 local job, attempt, replica, iteration, digest, batch = ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
-local limit, late_reason = tonumber(ARGV[10]), ARGV[11]
-local name, lease_ms, workers, takes_all = ARGV[12], ARGV[13], ARGV[14], ARGV[15]
+local limit, limit_bytes, late_reason = tonumber(ARGV[10]), tonumber(ARGV[11]), ARGV[12]
+local name, lease_ms, workers, takes_all = ARGV[13], ARGV[14], ARGV[15], ARGV[16]
 
 local refused = refusal(job, attempt, replica, iteration, true)
 if refused then return refused end
@@ -22,7 +23,12 @@ if stands[3] and iteration <= stands[3] then
   return {'added', digest, 1}
 end
 
-if redis.call('EXISTS', queue) == 0 then
+-- A job without a queue has nothing that waits: whatever the count says, it begins anew.
+local has_queue = redis.call('EXISTS', queue) == 1
+local taken = has_queue and tonumber(redis.call('HGET', job_key(job), 'queued_bytes') or '0') or 0
+if limit_bytes and taken > 0 and taken + #batch > limit_bytes then return {'heavy', taken} end
+redis.call('HSET', job_key(job), 'queued_bytes', taken + #batch)
+if not has_queue then
   redis.call('XGROUP', 'CREATE', queue, GROUP, '0', 'MKSTREAM')
 else
   holders(job) -- makes sure of the group

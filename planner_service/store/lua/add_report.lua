@@ -1,17 +1,19 @@
 -- idle_ms, kept iterations, kept bytes, job, attempt, replica, iteration, rank, report, reason of what is late by now,
--- the iteration after this one: {'written', 1, or 0 where there is one already}, or a refusal.
+-- the iteration after this one, the report's summary, whether the rank fell back: {'written', 1, or 0 where there is one already}, or a refusal.
 local idle_ms, kept_iterations, kept_bytes = ARGV[1], ARGV[2], ARGV[3]
 local job, attempt, replica, iteration, rank = ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local report, late_reason, running = ARGV[9], ARGV[10], ARGV[11]
+local summary, fell_back = ARGV[12], ARGV[13]
 
 local refused = refusal(job, attempt, replica, iteration, true)
 if refused then return refused end
 local key = replica_key(job, replica)
 if redis.call('HSETNX', key .. ':reports', iteration .. ':' .. rank, report) == 0 then return {'written', 0} end
-local ranks = redis.call('HGET', key .. ':reports', iteration .. ':ranks')
-redis.call('HSET', key .. ':reports', iteration .. ':ranks', ranks and ranks .. ' ' .. rank or rank)
-redis.call('HINCRBY', key .. ':reports', iteration .. ':bytes', #report)
-redis.call('HINCRBY', key, 'reports_bytes', #report)
+local before = redis.call('HMGET', key .. ':reports', iteration .. ':ranks', iteration .. ':summary')
+redis.call('HSET', key .. ':reports', iteration .. ':ranks', before[1] and before[1] .. ' ' .. rank or rank,
+  iteration .. ':summary', (before[2] or '') .. summary)
+redis.call('HINCRBY', key .. ':reports', iteration .. ':bytes', #report + #summary)
+redis.call('HINCRBY', key, 'reports_bytes', #report + #summary)
 redis.call('ZADD', key .. ':reported', 0, iteration)
 local share = math.floor(share_of(job, kept_bytes) / REPORTS_PART)
 local function too_many()
@@ -31,6 +33,7 @@ end
 if (redis.call('HGET', job_key(job), 'reported') or '') < iteration then
   redis.call('HSET', job_key(job), 'reported', iteration)
 end
+note_reported(job, iteration, fell_back)
 local late = redis.call('ZRANGEBYLEX', key .. ':unsettled', '-', '[' .. iteration)
 for _, unsettled in ipairs(late) do settle_iteration(job, replica, unsettled, unplanned(late_reason)) end
 drop_oldest(job, replica, kept_iterations, kept_bytes)

@@ -8,7 +8,7 @@ for _, job in ipairs(redis.call('SMEMBERS', 'dip:1:jobs')) do
     found[#found + 1] = {job, {'same'}}
   elseif stamp then
     local record = redis.call(
-      'HMGET', job_key(job), 'attempt', 'spec', 'partition', 'replicas', 'closed', 'version', 'stamp')
+      'HMGET', job_key(job), 'attempt', 'spec', 'partition', 'replicas', 'closed', 'owner', 'version', 'stamp')
     found[#found + 1] = {job, record}
   end
 end

@@ -10,11 +10,13 @@ local GROUP, WAITING = 'planners', 'waiting' -- WAITING is the consumer of what 
 local ZERO = string.rep('0', 19)
 local NEWEST_KEPT = 2 -- iterations with an outcome that stay whatever they take
 local REPORTS_PART = 4 -- reports may take one part in so many of what outcomes may
+local RECENT_REPORTED = 32 -- iterations of which a job knows whether ranks ran the fallback
 local ALL = 1000000 -- more entries than a queue holds
 
 local function job_key(job) return 'dip:1:job:' .. job end
 local function queue_key(job) return 'dip:1:job:' .. job .. ':queue' end
 local function waiting_key(job) return 'dip:1:job:' .. job .. ':waiting' end
+local function fell_back_key(job) return 'dip:1:job:' .. job .. ':fell_back' end
 local function replicas_key(job) return 'dip:1:job:' .. job .. ':replicas' end
 local function replica_key(job, replica) return 'dip:1:job:' .. job .. ':' .. replica end
 
@@ -28,7 +30,7 @@ local function tell_queue() tell('queue') end
 -- Lets what a write touched live for so long without another one. No key of a job outlives the job's own hash.
 local function touch(idle_ms, job, replica)
   local keys = {'dip:1:jobs', 'dip:1:closed', 'dip:1:turns', 'dip:1:counter', job_key(job)}
-  for _, key in ipairs({queue_key(job), waiting_key(job), replicas_key(job)}) do keys[#keys + 1] = key end
+  for _, key in ipairs({queue_key(job), waiting_key(job), replicas_key(job), fell_back_key(job)}) do keys[#keys + 1] = key end
   if replica then
     local key = replica_key(job, replica)
     redis.call('SADD', replicas_key(job), replica)
@@ -140,7 +142,7 @@ end
 local function forget_iteration(key, iteration)
   local stands = redis.call('HMGET', key, iteration .. ':ranks', iteration .. ':bytes', iteration .. ':queue')
   local fields = {}
-  for _, name in ipairs({'digest', 'batch', 'queue', 'ranks', 'answer', 'reason', 'bytes'}) do
+  for _, name in ipairs({'digest', 'batch', 'queue', 'ranks', 'answer', 'reason', 'summary', 'bytes'}) do
     fields[#fields + 1] = iteration .. ':' .. name
   end
   for rank = 0, tonumber(stands[1] or '0') - 1 do fields[#fields + 1] = iteration .. ':' .. rank end
@@ -151,11 +153,16 @@ end
 local function forget_reports(key, iteration)
   local reports = key .. ':reports'
   local stands = redis.call('HMGET', reports, iteration .. ':ranks', iteration .. ':bytes')
-  local fields = {iteration .. ':ranks', iteration .. ':bytes'}
+  local fields = {iteration .. ':ranks', iteration .. ':bytes', iteration .. ':summary'}
   for rank in string.gmatch(stands[1] or '', '%d+') do fields[#fields + 1] = iteration .. ':' .. rank end
   redis.call('HDEL', reports, unpack(fields))
   redis.call('HINCRBY', key, 'reports_bytes', 0 - tonumber(stands[2] or '0')) -- Redis takes no -0
   redis.call('ZREM', key .. ':reported', iteration)
+end
+
+-- Counts bytes of batches that do not wait any more off what those of the job take that do.
+local function count_off(job, bytes)
+  if bytes > 0 then redis.call('HINCRBY', job_key(job), 'queued_bytes', 0 - bytes) end
 end
 
 -- What the outcomes of one replica may take.
@@ -164,13 +171,15 @@ local function share_of(job, kept_bytes)
 end
 
 -- Forgets batches without an outcome below an iteration ('+': all); returns the ids of their entries in the queue.
-local function forget_unsettled(key, below)
-  local ids = {}
+local function forget_unsettled(job, replica, below)
+  local key, ids, bytes = replica_key(job, replica), {}, 0
   for _, iteration in ipairs(redis.call('ZRANGEBYLEX', key .. ':unsettled', '-', below)) do
+    bytes = bytes + redis.call('HSTRLEN', key, iteration .. ':batch')
     local _, id = forget_iteration(key, iteration)
     redis.call('ZREM', key .. ':unsettled', iteration)
     if id then ids[#ids + 1] = id end
   end
+  count_off(job, bytes)
   return ids
 end
 
@@ -187,7 +196,9 @@ local function settle_iteration(job, replica, iteration, outcome)
   end
   add('answer', outcome.answer)
   add('reason', outcome.reason)
+  add('summary', outcome.summary)
   for rank, response in ipairs(outcome.responses) do add(rank - 1, response) end
+  count_off(job, redis.call('HSTRLEN', key, iteration .. ':batch'))
   redis.call('HDEL', key, iteration .. ':batch', iteration .. ':queue')
   redis.call('HSET', key, unpack(fields))
   redis.call('HINCRBY', key, 'bytes', outcome.num_bytes)
@@ -196,7 +207,7 @@ local function settle_iteration(job, replica, iteration, outcome)
   if id then dequeue(job, {id}) end
 end
 
-local function unplanned(reason) return {responses = {}, num_bytes = #reason, answer = '', reason = reason} end
+local function unplanned(reason) return {responses = {}, num_bytes = #reason, answer = '', reason = reason, summary = ''} end
 
 -- Forgets all that a replica has below an iteration, which becomes the oldest one kept.
 local function drop_below(job, replica, oldest)
@@ -207,7 +218,7 @@ local function drop_below(job, replica, oldest)
     redis.call('ZREM', key .. ':settled', iteration)
   end
   redis.call('HSET', key, 'oldest', oldest)
-  dequeue(job, forget_unsettled(key, '(' .. oldest))
+  dequeue(job, forget_unsettled(job, replica, '(' .. oldest))
   for _, iteration in ipairs(redis.call('ZRANGEBYLEX', key .. ':reported', '-', '(' .. oldest)) do
     forget_reports(key, iteration)
   end
@@ -229,13 +240,29 @@ end
 
 -- --------------------------------------------------------------------------------------------------------- whole jobs
 
+-- Notes of the newest iterations of a job whether a rank ran the fallback.
+local function note_reported(job, iteration, fell_back)
+  local key = fell_back_key(job)
+  if fell_back == '1' then
+    redis.call('HSET', key, iteration, 1)
+  elseif redis.call('HSETNX', key, iteration, 0) == 0 then
+    return
+  end
+  if redis.call('HLEN', key) <= RECENT_REPORTED then return end
+  local lowest = iteration
+  for _, known in ipairs(redis.call('HKEYS', key)) do
+    if known < lowest then lowest = known end
+  end
+  redis.call('HDEL', key, lowest)
+end
+
 -- Forgets all that the job's current attempt has; the job itself stays.
 local function drop_attempt(job)
   for _, replica in ipairs(redis.call('SMEMBERS', replicas_key(job))) do
     local key = replica_key(job, replica)
     redis.call('UNLINK', key, key .. ':settled', key .. ':unsettled', key .. ':reports', key .. ':reported')
   end
-  redis.call('UNLINK', replicas_key(job))
+  redis.call('UNLINK', replicas_key(job), fell_back_key(job))
   drop_queue(job)
 end
 

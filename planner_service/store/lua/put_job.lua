@@ -1,7 +1,8 @@
--- idle_ms, kept closed jobs, job, version, attempt, spec, partition, replicas, closed, stamp: 1, or 0 where the version
--- that stands is another.
+-- idle_ms, kept closed jobs, job, version, attempt, spec, partition, replicas, closed, owner, stamp: 1, or 0 where the
+-- version that stands is another.
 local idle_ms, kept_closed, job, version, attempt = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
-local spec, partition, replicas, closed, stamp = ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10]
+local spec, partition, replicas, closed = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
+local owner, stamp = ARGV[10], ARGV[11]
 
 local key = job_key(job)
 local stands = redis.call('HMGET', key, 'version', 'attempt')
@@ -15,13 +16,13 @@ if stands[2] ~= attempt then
   redis.call('HDEL', key, 'planned', 'reported')
 elseif closed == '1' then
   for _, replica in ipairs(redis.call('SMEMBERS', replicas_key(job))) do
-    forget_unsettled(replica_key(job, replica), '+')
+    forget_unsettled(job, replica, '+')
     redis.call('HDEL', replica_key(job, replica), 'running')
   end
   drop_queue(job)
 end
 redis.call('HSET', key, 'attempt', attempt, 'spec', spec, 'partition', partition, 'replicas', replicas,
-  'closed', closed, 'stamp', stamp)
+  'closed', closed, 'owner', owner, 'stamp', stamp)
 redis.call('HINCRBY', key, 'version', 1)
 -- Ids in queues start at the time, so that a job that was forgotten and comes again gives no id twice.
 redis.call('HSETNX', key, 'counter', redis.call('TIME')[1] .. '000')

@@ -51,7 +51,7 @@ claimants = st.integers(0, len(CLAIMANTS) - 1)
 raises = st.sampled_from([0, 0, 0, 1, 2])
 seldom = st.sampled_from([False, False, False, True])
 outcomes = st.one_of(
-    st.builds(Outcome, responses=st.tuples(texts, texts), answer=texts),
+    st.builds(Outcome, responses=st.tuples(texts, texts), answer=texts, summary=texts),
     st.builds(Outcome, unplanned_reason=st.sampled_from(["no", "nö"])),
 )
 
@@ -65,7 +65,7 @@ releases = st.tuples(st.just("release"), claimants, st.sets(st.integers(0, 5)))
 forgotten = st.tuples(st.just("forget"), claimants)
 settlements = st.tuples(st.just("settle"), jobs, replicas, iterations, digests, outcomes)
 settled_claims = st.tuples(st.just("settle_claim"), claimants, outcomes)
-reports = st.tuples(st.just("add_report"), jobs, replicas, reported, ranks, texts)
+reports = st.tuples(st.just("add_report"), jobs, replicas, reported, ranks, texts, texts, st.booleans())
 steps = st.one_of(
     put_jobs,
     *[add_batches] * 5,
@@ -151,19 +151,31 @@ class Both:
             claim = self._held[claimant].pop(0)[0]
             await self._same(lambda store: store.settle(claim.key, claim.digest, outcome))
 
-    async def add_report(self, job: str, replica: int, iteration: int, rank: int, report: bytes) -> None:
+    async def add_report(
+        self, job: str, replica: int, iteration: int, rank: int, report: bytes, summary: bytes, fell_back: bool
+    ) -> None:
         where = key(iteration, job_id=job, attempt=self._attempts[job], replica=replica)
-        await self._same(lambda store: store.add_report(where, rank, report))
+        await self._same(lambda store: store.add_report(where, rank, report, summary=summary, fell_back=fell_back))
 
     async def look(self) -> None:
         """Compare all that can be read."""
         await self._same(lambda store: store.jobs())
         for job in JOBS:
             await self._same(lambda store, job=job: store.progress(job))
+            attempt = self._attempts[job]
+            await self._same(
+                lambda store, job=job, attempt=attempt: store.recent(job, attempt, replicas=(1, 0), count=3)
+            )
 
     async def look_closely(self) -> None:
         """Compare all that can be read, of every iteration."""
         for job in JOBS:
+            for last in (0, 3, 99, LAST):
+                await self._same(
+                    lambda store, job=job, last=last: store.recent(
+                        job, self._attempts[job], replicas=(0, 1, 7), count=2, last=last
+                    )
+                )
             for replica in (0, 1):
                 for iteration in (*range(12), 99, 100, 101, LAST - 1, LAST):
                     where = key(iteration, job_id=job, attempt=self._attempts[job], replica=replica)

@@ -51,9 +51,9 @@ async def use_all(store: PlanStore, job_id: str) -> None:
     for replica in (0, 1):
         for iteration in range(6):
             await add(store, iteration, job_id=job_id, replica=replica)
-        await store.settle(key(2, job_id=job_id, replica=replica), b"digest", planned())
+        await store.settle(key(2, job_id=job_id, replica=replica), b"digest", replace(planned(), summary=b"few"))
         await store.settle(key(3, job_id=job_id, replica=replica), b"digest", unplanned())
-        await store.add_report(key(1, job_id=job_id, replica=replica), 0, b"report")
+        await store.add_report(key(1, job_id=job_id, replica=replica), 0, b"report", summary=b"few", fell_back=True)
     first = await store.claim(claimant(), [])
     assert isinstance(first, Claim)
     second = await store.claim(claimant(), [first])
@@ -130,7 +130,7 @@ def test_closed_job_keeps_no_queue_and_no_batch(server: RedisServer) -> None:
                 == 0
             )
             fields = {name.decode().partition(":")[2] for name in client.hkeys("dip:1:job:job:0")}
-            assert fields == {"", "digest", "ranks", "0", "1", "answer", "reason", "bytes"}
+            assert fields == {"", "digest", "ranks", "0", "1", "answer", "reason", "summary", "bytes"}
 
     run(scenario())
 
@@ -144,12 +144,13 @@ def test_iterations_beyond_those_kept_leave_nothing(server: RedisServer) -> None
             for iteration in range(100, 140):
                 await add(store, iteration)
                 await add(store, iteration + 1_000)
-                await store.settle(key(iteration), b"digest", planned())
-                await store.add_report(key(iteration), 0, b"report")
+                await store.settle(key(iteration), b"digest", replace(planned(), summary=b"few"))
+                await store.add_report(key(iteration), 0, b"report", summary=b"few", fell_back=True)
                 await store.settle(key(iteration + 1_000), b"other digest", planned())
                 await store.put_job(record(version=iteration - 99))
                 with server.client() as client:
                     held = client.hkeys("dip:1:job:job:0") + client.hkeys("dip:1:job:job:0:reports")
+                    assert client.hlen("dip:1:job:job:fell_back") == min(32, iteration - 99)
                     sizes.append(len([name for name in held if not name.startswith(b"0000000000000001")]))
             assert sizes[-1] == sizes[10]
 

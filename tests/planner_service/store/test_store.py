@@ -187,7 +187,7 @@ def test_progress_is_the_highest_planned_and_reported(in_store: InStore) -> None
         for iteration in (4, 2):
             await store.add_report(key(iteration), 0, b"report")
         await plan(store, 7, unplanned())
-        assert await store.progress("job") == Progress(last_planned_iteration=4, last_reported_iteration=4)
+        assert await store.progress("job") == Progress(last_planned_iteration=4, last_reported_iteration=4, num_reported=2)
 
     in_store(scenario)
 
