@@ -24,12 +24,15 @@ class Batches:
     ----------
     max_queued
         Batches of one replica that may wait for a plan.
+    max_queued_bytes
+        What all of a job may take that wait for one.
     """
 
-    def __init__(self, store: PlanStore, dispatcher: Dispatcher, *, max_queued: int) -> None:
+    def __init__(self, store: PlanStore, dispatcher: Dispatcher, *, max_queued: int, max_queued_bytes: int) -> None:
         self._store = store
         self._dispatcher = dispatcher
         self._max_queued = max_queued
+        self._max_queued_bytes = max_queued_bytes
         self._adding: set[asyncio.Task[Added]] = set()
 
     async def submit(self, job: CurrentJob, request: pb.SubmitBatchRequest) -> None:
@@ -57,7 +60,12 @@ class Batches:
         """Queue a batch, or begin with it at once where a worker is free."""
         with self._dispatcher.claiming() as claimant:
             added = await self._store.add_batch(
-                key, digest=digest, batch=batch, limit=self._max_queued, claimant=claimant
+                key,
+                digest=digest,
+                batch=batch,
+                limit=self._max_queued,
+                limit_bytes=self._max_queued_bytes,
+                claimant=claimant,
             )
             if added.claim is not None:
                 self._dispatcher.take(added.claim)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -11,6 +12,8 @@ from dip.errors import InvalidRequestError
 from dip.planner.v1 import planner_pb2 as pb
 from dip.validation import validate_register_job
 
+from planner_service import settings as names
+from planner_service.access import current_caller
 from planner_service.pool import Cancelled, Failed, Partitioned, PartitionTask, Refused, SolverPool
 from planner_service.server import refusals
 from planner_service.server.calls import CALLS_LANE
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PARTITION_BUDGET_MS: Final = 5_000
+_FULL_RETRY_MS: Final = 10_000
 
 _log = logging.getLogger(__name__)
 
@@ -53,6 +57,8 @@ class Jobs:
     ----------
     max_jobs
         Open jobs that are taken.
+    max_client_jobs
+        Of one client: of whoever opened them.
     grace_ms
         What a partition may overrun its budget by.
     on_over
@@ -65,16 +71,18 @@ class Jobs:
         pool: SolverPool,
         *,
         max_jobs: int,
+        max_client_jobs: int,
         grace_ms: int,
         on_over: Callable[[str, int | None], None],
     ) -> None:
         self._store = store
         self._pool = pool
         self._max_jobs = max_jobs
+        self._max_client_jobs = max_client_jobs
         self._grace_ms = grace_ms
         self._on_over = on_over
         self._registrations: dict[tuple[str, int], asyncio.Task[JobRecord | refusals.RefusalError]] = {}
-        self._admitted: set[tuple[str, int]] = set()
+        self._admitted: dict[tuple[str, int], str] = {}  # whose attempts are being decided on
         self._specs: dict[str, CurrentJob] = {}  # the job asked for last comes last
 
     async def register(self, request: pb.RegisterJobRequest) -> pb.RegisterJobResponse:
@@ -164,23 +172,23 @@ class Jobs:
         key = (request.job_id, request.attempt)
         task = self._registrations.get(key)
         if task is None:
-            task = self._registrations[key] = asyncio.create_task(self._decide(request))
+            task = self._registrations[key] = asyncio.create_task(self._decide(request, current_caller().name))
             task.add_done_callback(lambda _: self._registrations.pop(key))
         decision = await asyncio.shield(task)
         if isinstance(decision, refusals.RefusalError):
             raise decision
         return decision
 
-    async def _decide(self, request: pb.RegisterJobRequest) -> JobRecord | refusals.RefusalError:
+    async def _decide(self, request: pb.RegisterJobRequest, caller: str) -> JobRecord | refusals.RefusalError:
         key = (request.job_id, request.attempt)
         try:
-            await self._admit(*key)
+            await self._admit(*key, caller)
             partition = await self._partition(request)
-            return await self._write(request, partition)
+            return await self._write(request, partition, caller)
         except refusals.RefusalError as refusal:
             return refusal
         finally:
-            self._admitted.discard(key)
+            self._admitted.pop(key, None)
 
     async def _partition(self, request: pb.RegisterJobRequest) -> bytes:
         if request.partition.chunks:
@@ -205,7 +213,7 @@ class Jobs:
             case other:
                 raise TypeError(f"a partition was asked for, the pool answered {other!r}")
 
-    async def _write(self, request: pb.RegisterJobRequest, partition: bytes) -> JobRecord:
+    async def _write(self, request: pb.RegisterJobRequest, partition: bytes, caller: str) -> JobRecord:
         """Make this attempt the current one, unless another planner made it, or a higher one, current before."""
         while True:
             before = await self._store.job(request.job_id)
@@ -217,6 +225,7 @@ class Jobs:
                 spec=request.spec.SerializeToString(deterministic=True),
                 partition=partition,
                 replicas=max(1, request.spec.cluster.replicas),
+                owner=caller if before is None or before.closed else before.owner,
                 version=before.version if before else 0,
             )
             written = await self._store.put_job(record)
@@ -226,14 +235,23 @@ class Jobs:
                 _log.info("registered job_id=%s attempt=%d superseded=%s", written.job_id, written.attempt, superseded)
                 return written
 
-    async def _admit(self, job_id: str, attempt: int) -> None:
-        """Refuse one job too many; those whose partition is being made are jobs to come, whoever still waits for it."""
-        open_jobs = {record.job_id for record in await self._store.jobs() if not record.closed}
-        others = (open_jobs | {admitted for admitted, _ in self._admitted}) - {job_id}
-        if len(others) >= self._max_jobs or len(self._admitted) >= self._max_jobs:
-            taken = max(len(others), len(self._admitted))
-            raise refusals.exhausted(f"{taken} jobs are open, DIP_MAX_JOBS allows no more", retry_ms=10_000)
-        self._admitted.add((job_id, attempt))
+    async def _admit(self, job_id: str, attempt: int, caller: str) -> None:
+        """Refuse one job too many; those whose partition is being made are jobs to come, whoever still waits for it.
+
+        A job is the client's who opened it, also where others register its later attempts.
+        """
+        owners = {admitted: owner for (admitted, _), owner in self._admitted.items()}
+        owners |= {record.job_id: record.owner for record in await self._store.jobs() if not record.closed}
+        owner = owners.pop(job_id, caller)
+        self._check_room(max(len(owners), len(self._admitted)), self._max_jobs, "jobs", names.MAX_JOBS)
+        of_client = max(Counter(owners.values())[owner], Counter(self._admitted.values())[owner])
+        self._check_room(of_client, self._max_client_jobs, f"jobs of {owner}", names.MAX_CLIENT_JOBS)
+        self._admitted[job_id, attempt] = owner
+
+    @staticmethod
+    def _check_room(taken: int, most: int, of_what: str, setting: str) -> None:
+        if taken >= most:
+            raise refusals.exhausted(f"{taken} {of_what} are open, {setting} allows no more", retry_ms=_FULL_RETRY_MS)
 
 
 def _is_answer(record: JobRecord, attempt: int) -> bool:

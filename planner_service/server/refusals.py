@@ -9,7 +9,14 @@ from google.protobuf import any_pb2, duration_pb2
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
-from planner_service.store import AttemptOverError, QueueFullError, StoreError, StoreFullError, TooOldError
+from planner_service.store import (
+    AttemptOverError,
+    QueueBytesError,
+    QueueFullError,
+    StoreError,
+    StoreFullError,
+    TooOldError,
+)
 
 if TYPE_CHECKING:
     import grpc
@@ -125,6 +132,8 @@ def of_store(error: StoreError) -> RefusalError:
             return failed_precondition(str(error))
         case QueueFullError():
             return exhausted(f"{error}, DIP_MAX_QUEUED_BATCHES allows no more", retry_ms=_QUEUE_RETRY_MS)
+        case QueueBytesError():
+            return exhausted(f"{error}, DIP_MAX_QUEUED_BYTES allows no more", retry_ms=_QUEUE_RETRY_MS)
         case StoreFullError():
             return exhausted(f"the planner's store is full: {error}", retry_ms=_STORE_RETRY_MS)
         case _:

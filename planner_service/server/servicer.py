@@ -40,9 +40,14 @@ class PlannerServicer:
         times = {"max_budget_ms": settings.max_budget_ms, "grace_ms": settings.solve_grace_ms}
         self._budgets = Budgets(**times)
         self._calls = PlanningCalls(pool, max_calls=settings.max_queued_batches, **times)
-        self._streams = Streams(store, max_streams=settings.max_streams)
+        self._streams = Streams(store, max_streams=settings.max_streams, max_client_streams=settings.max_client_streams)
         self._jobs = Jobs(
-            store, pool, max_jobs=settings.max_jobs, grace_ms=settings.solve_grace_ms, on_over=self._on_over
+            store,
+            pool,
+            max_jobs=settings.max_jobs,
+            max_client_jobs=settings.max_client_jobs,
+            grace_ms=settings.solve_grace_ms,
+            on_over=self._on_over,
         )
         self._dispatcher = Dispatcher(
             Means(store=store, pool=pool, jobs=self._jobs, budgets=self._budgets, remembered=Remembered()),
@@ -50,7 +55,12 @@ class PlannerServicer:
             lease_ms=settings.lease_ms,
             own_jobs=settings.plan_jobs == "own",
         )
-        self._batches = Batches(store, self._dispatcher, max_queued=settings.max_queued_batches)
+        self._batches = Batches(
+            store,
+            self._dispatcher,
+            max_queued=settings.max_queued_batches,
+            max_queued_bytes=settings.max_queued_bytes,
+        )
         self._draining = False
 
     @property

@@ -17,11 +17,13 @@ it has not read are dropped, its stream ends with RESOURCE_EXHAUSTED.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from typing import TYPE_CHECKING, Final
 
 from dip.planner.v1 import planner_pb2 as pb
 from dip.validation import validate_stream_schedules
 
+from planner_service import settings as names
 from planner_service.access import current_caller
 from planner_service.server import refusals
 from planner_service.store import Answer, AttemptOverError, PlanStore, ReplicaKey, TooOldError, Watch
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from planner_service.server.handlers import Context
     from planner_service.server.jobs import CurrentJob
 
+_FULL_RETRY_MS: Final = 5_000
+
 
 class Streams:
     """The open streams.
@@ -41,12 +45,16 @@ class Streams:
     ----------
     max_streams
         How many may be open.
+    max_client_streams
+        How many of one client.
     """
 
-    def __init__(self, store: PlanStore, *, max_streams: int) -> None:
+    def __init__(self, store: PlanStore, *, max_streams: int, max_client_streams: int) -> None:
         self._store = store
         self._max_streams = max_streams
+        self._max_client_streams = max_client_streams
         self._open: dict[Watch, tuple[Caller, str]] = {}  # who opened it, and the job that it is of
+        self._open_of: Counter[str] = Counter()  # by the name of who opened them
         self._ending: dict[Watch, refusals.RefusalError] = {}
 
     def end(self, reason: refusals.RefusalError, *, where: Callable[[Caller, str], bool] | None = None) -> None:
@@ -64,13 +72,12 @@ class Streams:
         InvalidRequestError, StoreError, RefusalError
         """
         validate_stream_schedules(request, job.spec)
-        if len(self._open) >= self._max_streams:
-            raise refusals.exhausted(
-                f"{self._max_streams} streams are open, DIP_MAX_STREAMS allows no more", retry_ms=5_000
-            )
+        caller = current_caller()
+        self._check_room(caller)
         replica = ReplicaKey(job_id=request.job_id, attempt=request.attempt, replica=request.replica)
         with self._store.watch(replica) as watch:
-            self._open[watch] = (current_caller(), request.job_id)
+            self._open[watch] = (caller, request.job_id)
+            self._open_of[caller.name] += 1
             try:
                 # Too old: said before anything is sent.
                 await self._store.next_answer(replica, request.rank, request.first_iteration)
@@ -78,7 +85,23 @@ class Streams:
                 await self._write(replica, request, watch, context)
             finally:
                 del self._open[watch]
+                self._open_of[caller.name] -= 1
+                if not self._open_of[caller.name]:
+                    del self._open_of[caller.name]
                 self._ending.pop(watch, None)
+
+    def _check_room(self, caller: Caller) -> None:
+        """Refuse one stream too many."""
+        if len(self._open) >= self._max_streams:
+            raise refusals.exhausted(
+                f"{self._max_streams} streams are open, {names.MAX_STREAMS} allows no more", retry_ms=_FULL_RETRY_MS
+            )
+        if self._open_of[caller.name] >= self._max_client_streams:
+            raise refusals.exhausted(
+                f"{self._max_client_streams} streams of {caller.name} are open, "
+                f"{names.MAX_CLIENT_STREAMS} allows no more",
+                retry_ms=_FULL_RETRY_MS,
+            )
 
     async def _write(
         self, replica: ReplicaKey, request: pb.StreamSchedulesRequest, watch: Watch, context: Context
