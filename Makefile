@@ -15,7 +15,7 @@ $(error this folder is not the repository's: go there first (cd $(dir $(realpath
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test bench lint lint-style lint-types lint-imports lint-words lint-protos check-plans format protos constraints clean distclean
+.PHONY: help setup demo test bench lint lint-style lint-types lint-imports lint-words lint-docs lint-protos check-plans docs format protos constraints clean distclean
 
 help: ## list the routines
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -38,7 +38,7 @@ bench: setup ## measure plans against all baselines, into runs/bench.md; ARGS="-
 check-plans: setup ## plan all five model set-ups with the dip command, and check each plan
 	@sh tools/check_plans.sh
 
-lint: lint-style lint-types lint-imports lint-words lint-protos ## run every check that reads the code without running it (-k: all despite failures)
+lint: lint-style lint-types lint-imports lint-words lint-docs lint-protos ## run every check that reads the code without running it (-k: all despite failures)
 
 lint-style: setup # ruff: rules and formatting
 	$(BIN)/ruff check .
@@ -53,6 +53,9 @@ lint-imports: setup # the arrows between the packages
 lint-words: setup # misspellings
 	$(BIN)/codespell
 
+lint-docs: setup # pages that are written from the code
+	$(BIN)/python tools/settings_docs.py --check
+
 lint-protos: setup # the contract: rules, formatting, stale stubs, changes that break a released one
 	$(BIN)/buf lint
 	$(BIN)/buf format --diff --exit-code
@@ -63,6 +66,9 @@ format: setup ## format the Python code and the protos, and mend what ruff can m
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/buf format --write
+
+docs: setup ## write docs/settings.md from the classes that read the settings
+	$(BIN)/python tools/settings_docs.py
 
 protos: setup ## generate the stubs in protos/ from the .proto files
 	sh tools/protos.sh

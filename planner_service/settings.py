@@ -164,7 +164,7 @@ class Settings(BaseSettings):
         default=4 * 2**30, ge=2**28, description="Data that one solver process may hold (RLIMIT_DATA)."
     )
     drain_ms: int = Field(default=5_000, ge=0, description="How long a stopping planner waits for calls to end.")
-    log_level: str = Field(default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="Least level logged.")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(default="INFO", description="Least level logged.")
     log_format: Literal["text", "json"] = Field(
         default="text", description="Lines for people, or one JSON object a line for collectors."
     )
