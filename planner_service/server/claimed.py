@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from planner_service.pool import Cancelled, Failed, Planned, PlanTask, Refused, SolverPool
 from planner_service.pool.pool import FALLBACK_LIMIT_S
 from planner_service.server.marks import marked_plan
+from planner_service.server.recent import plan_summary
 from planner_service.server.refusals import RefusalError
 from planner_service.store import AttemptOverError, Claim, Outcome, PlanStore, StoreError, TooOldError
 
@@ -130,7 +131,9 @@ class ClaimedBatch:
                 self._means.budgets.remember(self.claim.key.replica.job_id, planned.plan)
                 if self.claim.tries >= TRIES_WITH_SEARCH:
                     planned = replace(planned, interrupted=f"{self.claim.tries} planners ended while they planned it")
-                return Outcome(responses=planned.plan.responses, answer=marked_plan(planned))
+                return Outcome(
+                    responses=planned.plan.responses, answer=marked_plan(planned), summary=plan_summary(planned)
+                )
             case Refused(error=error):
                 return Outcome(unplanned_reason=str(error))
             case Failed(reason=reason):

@@ -124,13 +124,7 @@ class Jobs:
         if record is None:
             self._specs.pop(job_id, None)
             raise refusals.not_found(f"job {job_id!r} is not known here: register it, then submit what is not planned")
-        job = self._specs.pop(job_id, None)
-        if job is None or job.record != record:
-            job = CurrentJob.of(record)
-        self._specs[job_id] = job
-        if len(self._specs) > self._max_jobs:  # jobs end at other planners, too, and nobody tells
-            del self._specs[next(iter(self._specs))]
-        return job
+        return self._parsed(record)
 
     async def why_over(self, job_id: str, attempt: int) -> refusals.RefusalError:
         """Say why the store calls an attempt over that was current a moment ago.
@@ -153,8 +147,9 @@ class Jobs:
         self._specs.pop(job_id, None)
 
     async def statuses(self) -> list[pb.JobStatus]:
-        """Describe every job, by job_id."""
-        return [await self.status(record) for record in await self._store.jobs()]
+        """Describe the caller's jobs, by job_id."""
+        caller = current_caller()
+        return [await self.status(record) for record in await self._store.jobs() if caller.may_touch(record.job_id)]
 
     async def status(self, record: JobRecord) -> pb.JobStatus:
         """Describe one job."""
@@ -165,7 +160,23 @@ class Jobs:
             last_planned_iteration=progress.last_planned_iteration,
             last_reported_iteration=progress.last_reported_iteration,
             closed=record.closed,
+            ranks=self._parsed(record).spec.cluster.ranks,
+            replicas=record.replicas,
+            waiting_batches=progress.num_waiting,
+            quiet_ms=progress.quiet_ms,
+            recent_reported_iterations=progress.num_reported,
+            recent_fallback_iterations=progress.num_fell_back,
         )
+
+    def _parsed(self, record: JobRecord) -> CurrentJob:
+        """Parse a record, unless that was done before."""
+        job = self._specs.pop(record.job_id, None)
+        if job is None or job.record != record:
+            job = CurrentJob.of(record)
+        self._specs[record.job_id] = job
+        if len(self._specs) > self._max_jobs:  # jobs end at other planners, too, and nobody tells
+            del self._specs[next(iter(self._specs))]
+        return job
 
     async def _decided(self, request: pb.RegisterJobRequest) -> JobRecord:
         """Wait for the one decision on this attempt, made by a task that no caller's cancellation ends."""

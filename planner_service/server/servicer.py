@@ -7,9 +7,9 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from dip.planner.v1 import planner_pb2 as pb
-from dip.validation import validate_get_plan, validate_report_execution
+from dip.validation import shown_reason, validate_get_job, validate_get_plan, validate_report_execution
 
-from planner_service.server import refusals
+from planner_service.server import recent, refusals
 from planner_service.server.batches import Batches
 from planner_service.server.budgets import Budgets
 from planner_service.server.calls import PlanningCalls
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from dip.validation.keys import AttemptKey
 
+    from planner_service.access import Tokens
     from planner_service.pool import SolverPool
     from planner_service.server.handlers import Context
     from planner_service.settings import Settings
@@ -79,6 +80,10 @@ class PlannerServicer:
         """Begin to plan what waits in the store."""
         self._dispatcher.start()
 
+    def on_tokens(self, tokens: Tokens) -> None:
+        """End the streams whose tokens are withdrawn."""
+        self._streams.withdraw(lambda caller, job_id: not tokens.still_allow(caller, "StreamSchedules", job_id))
+
     def on_store_lost(self) -> None:
         """Have everything submitted again: the store may have lost it."""
         self._streams.end(refusals.unavailable("the planner's store was started again; connect again"))
@@ -105,9 +110,9 @@ class PlannerServicer:
     ) -> pb.ReportExecutionResponse:
         """Take what a rank measured."""
         async with self._attempt(request) as job:
-            report = await asyncio.to_thread(_checked_report, job, request)
+            report, summary = await asyncio.to_thread(_checked_report, job, request)
             key = _key(job, request.replica, request.iteration)
-            if await self._store.add_report(key, request.rank, report):
+            if await self._store.add_report(key, request.rank, report, summary=summary, fell_back=request.fallback):
                 self._dispatcher.withdraw(key.replica, request.iteration)
         return pb.ReportExecutionResponse()
 
@@ -122,11 +127,13 @@ class PlannerServicer:
     async def get_job(self, request: pb.GetJobRequest, context: Context) -> pb.GetJobResponse:
         """Describe one job. Costs are not recalibrated yet: the effective spec is the registered one."""
         job = await self._jobs.any_attempt(request.job_id)
+        validate_get_job(request, job.spec)
         return pb.GetJobResponse(
             status=await self._jobs.status(job.record),
             spec=job.spec,
             effective_spec=job.spec,
             partition=pb.Partition.FromString(job.record.partition),
+            recent=await self._recent(job, request),
         )
 
     async def get_plan(self, request: pb.GetPlanRequest, context: Context) -> bytes:
@@ -160,6 +167,19 @@ class PlannerServicer:
         except AttemptOverError as error:
             raise await self._jobs.why_over(request.job_id, request.attempt) from error
 
+    async def _recent(self, job: CurrentJob, request: pb.GetJobRequest) -> list[pb.IterationStatus]:
+        replicas = recent.told_replicas(request, job.record.replicas)
+        count = recent.told_iterations(request, replicas)
+        if count == 0:
+            return []
+        last = request.last_iteration if request.HasField("last_iteration") else None
+        job_id, attempt = job.record.job_id, job.record.attempt
+        try:
+            found = await self._store.recent(job_id, attempt, replicas=replicas, count=count, last=last)
+        except AttemptOverError as error:
+            raise await self._jobs.why_over(job_id, attempt) from error
+        return await asyncio.to_thread(recent.statuses, found)
+
     def _on_over(self, job_id: str, current: int | None) -> None:
         self._dispatcher.end(job_id, current)
         self._budgets.forget(job_id)
@@ -172,7 +192,8 @@ def _key(job: CurrentJob, replica: int, iteration: int) -> BatchKey:
     )
 
 
-def _checked_report(job: CurrentJob, request: pb.ReportExecutionRequest) -> bytes:
-    """Check and pack a report; for a thread, as it lists every action of an iteration."""
+def _checked_report(job: CurrentJob, request: pb.ReportExecutionRequest) -> tuple[bytes, bytes]:
+    """Check a report, pack it, and say it in short; for a thread, as it lists every action of an iteration."""
     validate_report_execution(request, job.spec)
-    return packed_report(request)
+    request.fallback_reason = shown_reason(request.fallback_reason)
+    return packed_report(request), recent.report_summary(request)
