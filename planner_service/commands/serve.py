@@ -17,6 +17,19 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Add the subcommand; what is not given comes from the environment, then from the defaults."""
     parser = commands.add_parser("serve", help="run the planner", description=DESCRIPTION)
     parser.add_argument("--listen", metavar="ADDRESS", help="DIP_LISTEN: host:port or unix:///path")
+    parser.add_argument("--socket-mode", metavar="MODE", help="DIP_SOCKET_MODE: permissions of a UNIX socket, octal")
+    parser.add_argument("--tls-cert-file", metavar="FILE", help="DIP_TLS_CERT_FILE: certificate chain (PEM)")
+    parser.add_argument("--tls-key-file", metavar="FILE", help="DIP_TLS_KEY_FILE: its private key (PEM)")
+    parser.add_argument(
+        "--tls-client-ca-file", metavar="FILE", help="DIP_TLS_CLIENT_CA_FILE: authorities of clients (PEM), for mTLS"
+    )
+    parser.add_argument("--access-file", metavar="FILE", help="DIP_ACCESS_FILE: who may call by which token (TOML)")
+    parser.add_argument(
+        "--allow-insecure",
+        action="store_const",
+        const=True,
+        help="DIP_ALLOW_INSECURE: listen beyond this machine without TLS, or without knowing who calls",
+    )
     parser.add_argument("--health-listen", metavar="ADDRESS", help="DIP_HEALTH_LISTEN: where probes ask")
     parser.add_argument(
         "--metrics-listen", metavar="ADDRESS", help="DIP_METRICS_LISTEN: host:port for Prometheus, or off"
@@ -40,6 +53,12 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         settings = load_settings(
             listen=arguments.listen,
+            socket_mode=arguments.socket_mode,
+            tls_cert_file=arguments.tls_cert_file,
+            tls_key_file=arguments.tls_key_file,
+            tls_client_ca_file=arguments.tls_client_ca_file,
+            access_file=arguments.access_file,
+            allow_insecure=arguments.allow_insecure,
             health_listen=arguments.health_listen,
             metrics_listen=arguments.metrics_listen,
             store=arguments.store,

@@ -12,21 +12,20 @@ from typing import TYPE_CHECKING, Protocol
 import grpc
 import grpc.aio
 from dip.errors import CannotFitError, InvalidRequestError
-from dip.planner.v1 import planner_pb2 as pb
 from dip.validation import validate_names
 from google.protobuf import message_factory
 from google.protobuf.message import DecodeError, Message
 
-from planner_service.access import peer_caller, set_caller
+from planner_service.access import ANYONE, current_caller, peer_caller, set_caller
 from planner_service.server import refusals
+from planner_service.server.authentication import check_job
+from planner_service.server.contract import SERVICE
 from planner_service.store import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 _log = logging.getLogger(__name__)
-
-SERVICE = pb.DESCRIPTOR.services_by_name["PlannerService"]
 
 Context = grpc.aio.ServicerContext[object, object]
 Answer = Message | bytes
@@ -69,6 +68,7 @@ def _ending_with_a_status(
                 raise refusals.draining()
             message = request_type.FromString(request)
             validate_names(message)
+            check_job(message)
             return await behaviour(message, context)
         except DecodeError:
             await refusals.undecodable(request_type.DESCRIPTOR.name).abort(context)
@@ -76,7 +76,8 @@ def _ending_with_a_status(
             await _refusal(error).abort(context)
 
     async def handle(request: bytes, context: Context) -> Answer | None:
-        set_caller(peer_caller(context.peer(), context.auth_context()))
+        if current_caller() is ANYONE:  # no token said who it is
+            set_caller(peer_caller(context.peer(), context.auth_context()))
         try:
             return await answer(request, context)
         except grpc.aio.InternalError as error:

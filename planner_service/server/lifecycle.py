@@ -11,14 +11,18 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from planner_service import settings as names
+from planner_service.access import Access
 from planner_service.loops import start_loop
 from planner_service.pool import SolverPool, default_workers, usable_cores
 from planner_service.pool.pool import DEFAULT_ENGINE
+from planner_service.server.authentication import Authentication
 from planner_service.server.channel_options import server_options
 from planner_service.server.compilation import compile_beside
-from planner_service.server.handlers import SERVICE, add_servicer
+from planner_service.server.contract import SERVICE
+from planner_service.server.handlers import add_servicer
 from planner_service.server.listening import ListenError, listen
 from planner_service.server.servicer import PlannerServicer
+from planner_service.server.tls import server_credentials
 from planner_service.store import PlanStore, open_store, without_password
 
 if TYPE_CHECKING:
@@ -77,13 +81,16 @@ class PlannerServer:
 
         Raises
         ------
+        AccessError
+            Files that say who may call cannot be used, or anybody from beyond this machine could.
         ListenError
         StoreError
             The store can never be used as it is set up.
         """
+        access = Access(self._settings)
         await self._store.start(on_lost=self._servicer.on_store_lost, on_available=self._on_available)
         try:
-            self._listen()
+            self._listen(access)
         except ListenError:
             await self._store.close()
             raise
@@ -95,6 +102,7 @@ class PlannerServer:
         self._tasks = [
             asyncio.create_task(compile_beside(), name="compilation"),
             start_loop(self._follow_store(), "health"),
+            start_loop(access.follow(self._servicer.on_tokens), "access"),
         ]
         _log.info(
             "serving listen=%s health=%s store=%s workers=%d",
@@ -104,9 +112,9 @@ class PlannerServer:
             self._pool.workers,
         )
 
-    def _listen(self) -> None:
+    def _listen(self, access: Access) -> None:
         options = server_options(max_message_bytes=self._settings.max_message_bytes)
-        self._main_server = grpc.aio.server(options=options)
+        self._main_server = grpc.aio.server(options=options, interceptors=[Authentication(access)])
         self._health_server = grpc.aio.server(options=options)
         add_servicer(self._main_server, self._servicer)
         for server in (self._main_server, self._health_server):
@@ -114,8 +122,18 @@ class PlannerServer:
         reflection.enable_server_reflection(
             (SERVICE.full_name, health.SERVICE_NAME, reflection.SERVICE_NAME), self._main_server
         )
-        self.address = listen(self._main_server, self._settings.listen, names.LISTEN)
-        self.health_address = listen(self._health_server, self._settings.health_listen, names.HEALTH_LISTEN)
+        socket_mode = int(self._settings.socket_mode, 8)
+        self.address = listen(
+            self._main_server,
+            self._settings.listen,
+            names.LISTEN,
+            credentials=server_credentials(access),
+            socket_mode=socket_mode,
+        )
+        # Native probes of gRPC speak no TLS.
+        self.health_address = listen(
+            self._health_server, self._settings.health_listen, names.HEALTH_LISTEN, socket_mode=socket_mode
+        )
 
     async def drain(self) -> None:
         """Stop cleanly: unhealthy first, then no new calls, streams and solves ended, everything let go."""

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import grpc
 
+OWNER_ONLY: Final = 0o600
+
 _UNIX = "unix://"
+_ALL = 0o777
 
 
 class ListenError(Exception):
     """An address that cannot be listened on; the message is one line and says what to do."""
 
 
-def listen(server: grpc.aio.Server, address: str, setting: str) -> str:
+def listen(
+    server: grpc.aio.Server,
+    address: str,
+    setting: str,
+    *,
+    credentials: grpc.ServerCredentials | None = None,
+    socket_mode: int = OWNER_ONLY,
+) -> str:
     """Have a server listen.
 
     The address is tried with a plain socket first: gRPC says little about why it cannot have one, and takes a UNIX
@@ -29,6 +43,10 @@ def listen(server: grpc.aio.Server, address: str, setting: str) -> str:
         ``host:port`` or ``unix:///path``.
     setting
         Name of the setting that holds it, for the message.
+    credentials
+        What TLS is made with, on ``host:port``; None: there is none.
+    socket_mode
+        Permissions of a UNIX socket: who may write to it may call.
 
     Returns
     -------
@@ -41,19 +59,37 @@ def listen(server: grpc.aio.Server, address: str, setting: str) -> str:
     """
     try:
         if address.startswith(_UNIX):
-            _try_unix(Path(address.removeprefix(_UNIX)))
-        else:
-            _try_tcp(*split_address(address))
-        port = server.add_insecure_port(address)
+            path = Path(address.removeprefix(_UNIX))
+            _try_unix(path)
+            with _new_files_have(socket_mode):
+                server.add_insecure_port(address)
+            path.chmod(socket_mode)  # a directory's default ACL overrides the process's mask
+            return address
+        _try_tcp(*split_address(address))
+        port = server.add_secure_port(address, credentials) if credentials else server.add_insecure_port(address)
     except (OSError, RuntimeError) as error:
         raise ListenError(_explain(address, setting, error)) from error
-    return address if address.startswith(_UNIX) else f"{address.rpartition(':')[0]}:{port}"
+    return f"{address.rpartition(':')[0]}:{port}"
 
 
 def split_address(address: str) -> tuple[str, int]:
     """Host, without the brackets of IPv6, and port."""
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
+
+
+@contextlib.contextmanager
+def _new_files_have(mode: int) -> Iterator[None]:
+    """Have what this process makes meanwhile never be open to more than `mode` says.
+
+    gRPC binds and listens in one step, so that permissions that were set after it would come too late for whoever
+    connects at once.
+    """
+    before = os.umask(_ALL & ~mode)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def _try_tcp(host: str, port: int) -> None:

@@ -9,6 +9,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Final
 
+from planner_service.access import AccessError
 from planner_service.loops import stop_where_a_loop_fails
 from planner_service.pool.pool import DEFAULT_ENGINE
 from planner_service.server.lifecycle import PlannerServer
@@ -43,7 +44,7 @@ def serve(settings: Settings, *, engine: str = DEFAULT_ENGINE) -> int:
     logging.basicConfig(level=settings.log_level, format=_LOG_FORMAT)
     try:
         return asyncio.run(_serve(PlannerServer(settings, engine=engine)))
-    except (ListenError, StoreError) as error:
+    except (AccessError, ListenError, StoreError) as error:
         print(f"dip serve: {error}", file=sys.stderr)
         return 1
 

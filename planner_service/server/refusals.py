@@ -118,6 +118,21 @@ def unavailable(message: str) -> RefusalError:
     return RefusalError(code_pb2.UNAVAILABLE, message)
 
 
+def withdrawn() -> RefusalError:
+    """UNAVAILABLE, because an open stream's token is withdrawn: its client may have another one by now."""
+    return unavailable("the token that this stream was opened with is withdrawn; connect again")
+
+
+def unauthenticated(message: str) -> RefusalError:
+    """UNAUTHENTICATED: nobody knows who calls."""
+    return RefusalError(code_pb2.UNAUTHENTICATED, message)
+
+
+def permission_denied(message: str) -> RefusalError:
+    """PERMISSION_DENIED: who calls is known, and may not."""
+    return RefusalError(code_pb2.PERMISSION_DENIED, message)
+
+
 def draining() -> RefusalError:
     """UNAVAILABLE, because the planner is stopping."""
     return unavailable("the planner is stopping; connect again")

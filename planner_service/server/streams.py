@@ -56,6 +56,12 @@ class Streams:
         self._open: dict[Watch, tuple[Caller, str]] = {}  # who opened it, and the job that it is of
         self._open_of: Counter[str] = Counter()  # by the name of who opened them
         self._ending: dict[Watch, refusals.RefusalError] = {}
+        self._may_not: Callable[[Caller, str], bool] = lambda _caller, _job_id: False
+
+    def withdraw(self, where: Callable[[Caller, str], bool]) -> None:
+        """End the streams whose caller may not read their job any more; those that are being opened meanwhile, too."""
+        self._may_not = where
+        self.end(refusals.withdrawn(), where=where)
 
     def end(self, reason: refusals.RefusalError, *, where: Callable[[Caller, str], bool] | None = None) -> None:
         """End every stream that is open now; with `where`, those whose caller and job it chooses."""
@@ -73,6 +79,8 @@ class Streams:
         """
         validate_stream_schedules(request, job.spec)
         caller = current_caller()
+        if self._may_not(caller, request.job_id):  # by now
+            raise refusals.withdrawn()
         self._check_room(caller)
         replica = ReplicaKey(job_id=request.job_id, attempt=request.attempt, replica=request.replica)
         with self._store.watch(replica) as watch:

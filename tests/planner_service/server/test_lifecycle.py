@@ -176,7 +176,7 @@ def test_unix_socket_serves_and_is_not_taken_away(tmp_path: object) -> None:
 def test_other_addresses_that_cannot_be_had(address: str, why: str) -> None:
     async def scenario() -> None:
         with pytest.raises(ListenError) as caught:
-            await PlannerServer(Settings(**FREE | {"listen": address})).start()
+            await PlannerServer(Settings(**FREE | {"listen": address, "allow_insecure": True})).start()
         assert why in str(caught.value)
         assert "set DIP_LISTEN" in str(caught.value)
 
