@@ -1,23 +1,37 @@
-"""Compiles the search's kernels into their cache: ``python -m planner_service.warmup``, part of the set-up."""
+"""Compiles the search's kernels into their cache: ``python -m planner_service.warmup``, part of the set-up.
+
+``--every-level`` compiles them for each kind of CPU that an image may meet, see `kernel_target`.
+"""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import fcntl
+import logging
+import os
 import shutil
+import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING
 
 from dip.planner.v1 import planner_pb2 as pb
 
-from planner_service.kernel_cache import CACHE, are_compiled
+from planner_service.kernel_cache import CACHE, CACHE_DIR, are_compiled, is_temporary, make_folder, mark_compiled
+from planner_service.kernel_target import CPU_NAME, host_levels
 from planner_service.planning import make_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+_log = logging.getLogger(__name__)
+
+HOW_TO_KEEP = (
+    "python -m planner_service.warmup, run by who may write the installation, compiles them for good; or name a folder "
+    f"that stays, and can be written, in {CACHE_DIR}"
+)
 
 MAX_EVALUATIONS = 200
 """Schedules that each request tries: enough for every engine to get its turn."""
@@ -26,7 +40,7 @@ MAX_EVALUATIONS = 200
 @contextlib.contextmanager
 def _alone(cache: Path) -> Iterator[None]:
     """Hold the lock that only one process has at a time."""
-    cache.mkdir(parents=True, exist_ok=True)
+    make_folder(cache)
     with (cache / "lock").open("w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -35,16 +49,30 @@ def _alone(cache: Path) -> Iterator[None]:
 def compile_kernels(cache: Path = CACHE) -> None:
     """Compile all kernels that are not in the cache; waits where another process is at it.
 
-    Machine code of other versions of the source is removed.
+    Machine code of other versions of the source is removed. Where nothing can be kept, kernels are compiled for this
+    process alone, with a warning; a folder that is complete is only read.
     """
-    with _alone(cache):
-        if are_compiled(cache):
-            return
+    if are_compiled(cache):
+        return
+    if is_temporary(cache):
+        _log.warning("kernels are kept in %s, as no better folder can be written: %s", cache, HOW_TO_KEEP)
+    try:
+        with _alone(cache):
+            if not are_compiled(cache):
+                load_kernels()
+                mark_compiled(cache)
+                _remove_others(cache)
+    except OSError as error:
+        _log.warning("kernels are compiled for this process alone, as nothing can be kept: %s; %s", error, HOW_TO_KEEP)
         load_kernels()
-        for other in cache.parent.glob("kernels-*"):
-            if other != cache:
-                shutil.rmtree(other, ignore_errors=True)
-        (cache / "complete").touch()
+
+
+def _remove_others(cache: Path) -> None:
+    """Remove code of other sources; what is for other CPUs or another Python stays."""
+    source = "-".join(cache.name.split("-")[:2])
+    for other in cache.parent.glob("kernels-*"):
+        if not other.name.startswith(f"{source}-"):
+            shutil.rmtree(other, ignore_errors=True)
 
 
 def load_kernels() -> None:
@@ -91,11 +119,36 @@ def _microbatch(encoder_units: int, decoder_units: int) -> pb.Microbatch:
     )
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Compile, and say how long it took."""
+    parser = argparse.ArgumentParser(description="Compiles the search's kernels, and keeps them.")
+    parser.add_argument(
+        "--every-level",
+        action="store_true",
+        help="for every level of CPUs that this machine has, so that others load them too: for images",
+    )
+    if parser.parse_args(arguments).every_level:
+        return _every_level()
     started = time.monotonic()
     compile_kernels()
+    if not are_compiled():
+        return 1
     sys.stdout.write(f"search kernels ready after {time.monotonic() - started:.1f} s, in {CACHE}\n")
+    return 0
+
+
+def _every_level() -> int:
+    """Compile for each level in a process of its own, as a process has one target.
+
+    The lowest of x86-64 is left out: numpy, too, asks for the one above.
+    """
+    for level in host_levels():
+        if level == "x86-64":
+            continue
+        environment = os.environ | {CPU_NAME: level}
+        code = subprocess.run([sys.executable, "-m", "planner_service.warmup"], env=environment, check=False).returncode
+        if code:
+            return code
     return 0
 
 

@@ -9,7 +9,7 @@ import os
 import sys
 import time
 
-from planner_service.kernel_cache import are_compiled
+from planner_service.kernel_cache import CACHE, are_compiled
 
 _log = logging.getLogger(__name__)
 
@@ -23,7 +23,8 @@ async def compile_beside() -> None:
         return
     _log.warning(
         "compiling the search's kernels, once for this installation, which takes about a minute; until then plans are "
-        "the fixed schedule (make setup, or python -m planner_service.warmup, compiles beforehand)"
+        "the fixed schedule (make setup, or python -m planner_service.warmup, compiles beforehand); kept in %s",
+        CACHE,
     )
     started = time.monotonic()
     process = await asyncio.create_subprocess_exec(
