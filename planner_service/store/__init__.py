@@ -1,6 +1,7 @@
 """Where jobs, batches, plans and reports are kept: one protocol, several homes."""
 
 from planner_service.store.claims import Claim, Claimant, Wait
+from planner_service.store.facts import JobStanding, QueueState
 from planner_service.store.memory import MemoryStore
 from planner_service.store.opening import open_store, without_password
 from planner_service.store.protocol import PlanStore, Watch
@@ -32,12 +33,14 @@ __all__ = [
     "Claimant",
     "Entry",
     "JobRecord",
+    "JobStanding",
     "MemoryStore",
     "Outcome",
     "PlanStore",
     "Progress",
     "QueueBytesError",
     "QueueFullError",
+    "QueueState",
     "RecentIteration",
     "ReplicaKey",
     "StoreAwayError",

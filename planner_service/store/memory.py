@@ -6,6 +6,8 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from planner_service import metrics
+from planner_service.store.facts import JobStanding
 from planner_service.store.memory_queue import MemoryQueue
 from planner_service.store.memory_replica import MemoryReplica
 from planner_service.store.records import (
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from planner_service.store.claims import Claim, Claimant, Wait
+    from planner_service.store.facts import QueueState
 
 
 @dataclass(slots=True)
@@ -172,6 +175,7 @@ class MemoryStore:
             raise QueueBytesError(taken, limit_bytes)
         replica.add(key.iteration, digest)
         if replica.settle_if_late(key.iteration):
+            metrics.batches_late(1)
             self._drop_oldest(key.replica)
             self._watches.wake(key.replica)
             return Added(digest=digest, settled=True)
@@ -235,6 +239,7 @@ class MemoryStore:
             replica.settle(iteration, Outcome(unplanned_reason=late_reason(rank, key.iteration)))
             self._queue.remove(BatchKey(replica=key.replica, iteration=iteration))
         self._drop_oldest(key.replica)
+        metrics.batches_late(len(late))
         if late:
             self._watches.wake(key.replica)
         return True
@@ -252,6 +257,23 @@ class MemoryStore:
             raise AttemptOverError(job_id, attempt)
         kept = ((number, job.replicas[number]) for number in replicas if number in job.replicas)
         return [told for number, replica in kept for told in replica.recent(number, count, last)]
+
+    async def queue(self) -> QueueState:
+        """Count the batches of all jobs that have no outcome."""
+        return self._queue.state()
+
+    async def standing(self, job_id: str) -> JobStanding | None:
+        """Tell how far ahead of its trainers a job's plans are, and what it takes; None where it is over or unknown."""
+        self._forget_if_idle(job_id)
+        job = self._jobs.get(job_id)
+        if job is None or job.record.closed:
+            return None
+        replicas = job.replicas.values()
+        return JobStanding(
+            lead=min((replica.lead for replica in replicas if replica.lead is not None), default=None),
+            plan_bytes=sum(replica.settled_bytes for replica in replicas),
+            report_bytes=sum(replica.reports_bytes for replica in replicas),
+        )
 
     def watch(self, replica: ReplicaKey) -> EventWatch:
         """Make a watch on one replica of one attempt."""

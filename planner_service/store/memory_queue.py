@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from planner_service.store.claims import Claim, Claimant, Wait
+from planner_service.store.facts import QueueState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ class _Waiting:
     digest: bytes
     batch: bytes
     token: str
+    came_s: float
     owner: str = ""
     lease_ends_s: float = 0.0
     claims: int = 0
@@ -51,7 +53,7 @@ class MemoryQueue:
     def put(self, key: BatchKey, digest: bytes, batch: bytes) -> None:
         """Add a batch."""
         lane = self._lanes.setdefault(key.replica.job_id, {})
-        lane[key] = _Waiting(key, digest, batch, token=str(next(self._arrivals)))
+        lane[key] = _Waiting(key, digest, batch, token=str(next(self._arrivals)), came_s=self._clock())
         self._bytes[key.replica.job_id] += len(batch)
 
     def remove(self, key: BatchKey) -> None:
@@ -69,6 +71,17 @@ class MemoryQueue:
         self._lanes.pop(job_id, None)
         self._bytes.pop(job_id, None)
         self._running = {replica: last for replica, last in self._running.items() if replica.job_id != job_id}
+
+    def state(self) -> QueueState:
+        """Count the batches of all jobs."""
+        now_s = self._clock()
+        batches = [waiting for lane in self._lanes.values() for waiting in lane.values()]
+        came_s = [waiting.came_s for waiting in batches if not waiting.owner or waiting.lease_ends_s <= now_s]
+        return QueueState(
+            num_waiting=len(came_s),
+            num_claimed=len(batches) - len(came_s),
+            oldest_age_ms=int((now_s - min(came_s, default=now_s)) * 1000),
+        )
 
     def num_waiting(self, job_id: str) -> int:
         """Batches of a job, claimed or not."""

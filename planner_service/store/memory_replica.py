@@ -33,6 +33,23 @@ class MemoryReplica:
         """Batches without an outcome."""
         return len(self._unsettled)
 
+    @property
+    def lead(self) -> int | None:
+        """Iterations that have an outcome beyond the last one reported; None where none was."""
+        if self._last_reported < 0:
+            return None
+        return max(self._entries.keys() - self._unsettled, default=self._last_reported) - self._last_reported
+
+    @property
+    def settled_bytes(self) -> int:
+        """What outcomes take."""
+        return self._settled_bytes
+
+    @property
+    def reports_bytes(self) -> int:
+        """What reports take."""
+        return self._reports_bytes
+
     def check_kept(self, iteration: int) -> None:
         """Raise TooOldError for an iteration below the oldest that is kept."""
         if iteration < self._oldest:

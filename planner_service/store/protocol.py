@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from planner_service.store.claims import Claim, Claimant, Wait
+    from planner_service.store.facts import JobStanding, QueueState
     from planner_service.store.records import (
         Added,
         Answer,
@@ -229,6 +230,12 @@ class PlanStore(Protocol):
         Sequence[RecentIteration]
             By replica in the order asked for, and iteration, ascending.
         """
+
+    async def queue(self) -> QueueState:
+        """Count the batches of all jobs that have no outcome."""
+
+    async def standing(self, job_id: str) -> JobStanding | None:
+        """Tell how far ahead of its trainers a job's plans are, and what it takes; None where it is over or unknown."""
 
     def watch(self, replica: ReplicaKey) -> Watch:
         """Make a watch on one replica of one attempt: outcomes, and the attempt's end."""

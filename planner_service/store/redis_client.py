@@ -24,6 +24,7 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from planner_service import metrics
 from planner_service.store.records import StoreAwayError, StoreError, StoreFullError
 from planner_service.store.redis_server_facts import UnusableRedisError
 
@@ -168,6 +169,7 @@ class RedisClient:
         return await asyncio.shield(task)
 
     async def _answer(self, question: Coroutine[Any, Any, Any]) -> Any:
+        asked_s = time.monotonic()
         try:
             async with asyncio.timeout(self.timeout_s):
                 answer = await question
@@ -181,7 +183,9 @@ class RedisClient:
             self.note(refusal)
         else:
             self.note(None)
+            metrics.store_answered(time.monotonic() - asked_s)
             return answer
+        metrics.store_failed(_kind_of(refusal))
         raise refusal
 
     def _warn(self, refusal: StoreError) -> None:
@@ -200,6 +204,16 @@ class RedisClient:
         self._asking.discard(task)
         if not task.cancelled():
             task.exception()  # nobody else may look at it
+
+
+def _kind_of(refusal: StoreError) -> metrics.StoreFailure:
+    match refusal:
+        case StoreFullError():
+            return "full"
+        case UnusableRedisError():
+            return "unusable"
+        case _:
+            return "away"
 
 
 def _is_tls_error(error: BaseException | None) -> bool:

@@ -10,8 +10,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote
 
+from planner_service import metrics
 from planner_service.store import redis_scripts as scripts
 from planner_service.store.claims import Claim, Claimant, Wait
+from planner_service.store.facts import JobStanding, QueueState
 from planner_service.store.records import (
     LATE,
     Added,
@@ -177,6 +179,9 @@ class RedisStore:
             raise QueueFullError(key.replica.replica, limit)
         if status == b"heavy" and limit_bytes is not None:
             raise QueueBytesError(int(answer[0]), limit_bytes)
+        if status == b"late":
+            metrics.batches_late(1)
+            return Added(digest=digest, settled=True)
         claim = None
         standing, settled, *claimed = answer
         if claimed:
@@ -259,7 +264,9 @@ class RedisStore:
         arguments = (*self._kept, *_batch(key), *told)
         status, *answer = await self._write(scripts.ADD_REPORT, arguments, key.replica, _digits(key.iteration))
         _raise_refusal(status, answer, key.replica, key.iteration)
-        return bool(answer[0])
+        written, *late = answer
+        metrics.batches_late(sum(late))
+        return bool(written)
 
     async def reports(self, key: BatchKey) -> Sequence[bytes]:
         """Read the reports of one iteration, by rank."""
@@ -281,6 +288,26 @@ class RedisStore:
                 raise AttemptOverError(job_id, attempt)
             found += map(_recent, answer)
         return found
+
+    async def queue(self) -> QueueState:
+        """Count the batches of all jobs that have no outcome."""
+        num_waiting, num_claimed, oldest_age_ms = await self._client.run(scripts.QUEUE)
+        return QueueState(num_waiting=num_waiting, num_claimed=num_claimed, oldest_age_ms=oldest_age_ms)
+
+    async def standing(self, job_id: str) -> JobStanding | None:
+        """Tell how far ahead of its trainers a job's plans are, and what it takes; None where it is over or unknown."""
+        found = await self._client.run(scripts.STANDING, _quoted(job_id))
+        if found is None:
+            return None
+        settled, reported, plan_bytes, report_bytes = (found[at::4] for at in range(4))
+        return JobStanding(
+            lead=min(
+                (int(last or run) - int(run) for last, run in zip(settled, reported, strict=True) if run is not None),
+                default=None,
+            ),
+            plan_bytes=sum(int(num_bytes or 0) for num_bytes in plan_bytes),
+            report_bytes=sum(int(num_bytes or 0) for num_bytes in report_bytes),
+        )
 
     def watch(self, replica: ReplicaKey) -> EventWatch:
         """Make a watch on one replica of one attempt."""

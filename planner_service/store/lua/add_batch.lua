@@ -1,6 +1,7 @@
 -- idle_ms, kept iterations, kept bytes, job, attempt, replica, iteration, digest, batch, limit, limit of bytes or '',
 -- reason if it is late, and of a claimant: name, lease_ms, workers, whether it takes every job.
--- {'added', digest that stands, settled, token and workers if it is claimed}, {'full'}, {'heavy', bytes that wait}, or a
+-- {'added', digest that stands, settled, token and workers if it is claimed}, {'late'} where it is settled so
+-- now, {'full'}, {'heavy', bytes that wait}, or a
 -- refusal.
 local idle_ms, kept_iterations, kept_bytes = ARGV[1], ARGV[2], ARGV[3]
 local job, attempt, replica, iteration, digest, batch = ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
@@ -20,7 +21,7 @@ if stands[3] and iteration <= stands[3] then
   drop_oldest(job, replica, kept_iterations, kept_bytes)
   touch(idle_ms, job, replica)
   tell_replica(job, attempt, replica)
-  return {'added', digest, 1}
+  return {'late'}
 end
 
 -- A job without a queue has nothing that waits: whatever the count says, it begins anew.
@@ -37,7 +38,10 @@ if not redis.call('ZSCORE', 'dip:1:turns', job) then
   redis.call('ZADD', 'dip:1:turns', redis.call('INCR', 'dip:1:counter'), job)
 end
 local count = redis.call('HINCRBY', job_key(job), 'counter', 1)
-local id = redis.call('XADD', queue, string.format('%.0f', count) .. '-' .. iteration, 'replica', replica)
+local time = redis.call('TIME')
+local now_ms = string.format('%.0f', tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000))
+local entry_id = string.format('%.0f', count) .. '-' .. iteration
+local id = redis.call('XADD', queue, entry_id, 'replica', replica, 'came_ms', now_ms)
 redis.call('HSET', key, iteration .. ':digest', digest, iteration .. ':batch', batch, iteration .. ':queue', id)
 redis.call('ZADD', key .. ':unsettled', 0, iteration)
 if not name then

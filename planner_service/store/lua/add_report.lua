@@ -1,5 +1,5 @@
 -- idle_ms, kept iterations, kept bytes, job, attempt, replica, iteration, rank, report, reason of what is late by now,
--- the iteration after this one, the report's summary, whether the rank fell back: {'written', 1, or 0 where there is one already}, or a refusal.
+-- the iteration after this one, the report's summary, whether the rank fell back: {'written', 1, how many are late}, {'written', 0} where there is one already, or a refusal.
 local idle_ms, kept_iterations, kept_bytes = ARGV[1], ARGV[2], ARGV[3]
 local job, attempt, replica, iteration, rank = ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local report, late_reason, running = ARGV[9], ARGV[10], ARGV[11]
@@ -39,4 +39,4 @@ for _, unsettled in ipairs(late) do settle_iteration(job, replica, unsettled, un
 drop_oldest(job, replica, kept_iterations, kept_bytes)
 touch(idle_ms, job, replica)
 if #late > 0 then tell_replica(job, attempt, replica) end
-return {'written', 1}
+return {'written', 1, #late}
