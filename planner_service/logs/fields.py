@@ -48,6 +48,11 @@ def afresh(**values: Value) -> Iterator[None]:
         _bound.reset(token)
 
 
+def bound_fields() -> Mapping[str, Value]:
+    """Return what is bound now."""
+    return _bound.get()
+
+
 class BoundFields(logging.Filter):
     """Adds the fields that are bound to a record's own, which win; lets every record pass."""
 

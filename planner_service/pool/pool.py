@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from dip.errors import CannotFitError, InvalidRequestError
 
+from planner_service import logs
 from planner_service.loops import start_loop
 from planner_service.pool.messages import PlanTask, SplitPlan
 from planner_service.pool.process import WorkerLostError, WorkerProcess, describe_overrun
@@ -125,7 +126,8 @@ class SolverPool:
             self._failed_starts = 0
             try:
                 while (solve := await self._next(worker)) is not None:
-                    await self._run(worker, solve)
+                    with logs.afresh(**solve.log_fields):
+                        await self._run(worker, solve)
             except WorkerLostError as error:
                 _log.debug("worker is replaced: %s", error)
             finally:
@@ -176,7 +178,7 @@ class SolverPool:
                     solve.fresh_starts += 1
                     self._queue.put(solve)
                     raise
-                _log.warning("solve lost its worker: lane=%s order=%s reason=%s", solve.lane, solve.order, error)
+                _log.warning("a solve lost its worker", extra=logs.fields(reason=str(error)))
                 self._save(solve, str(error))
             raise
         finally:

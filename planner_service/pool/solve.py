@@ -7,6 +7,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from planner_service import logs
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -78,6 +80,11 @@ class Solve:
         Within a lane the lowest goes first.
     limit_s
         Wall clock from the moment when a worker has the task to the moment when it is killed.
+
+    Attributes
+    ----------
+    log_fields
+        What lines of the log about it carry: what was bound where it was made.
     """
 
     def __init__(self, task: Task, *, lane: str, order: tuple[int, ...], limit_s: float) -> None:
@@ -88,6 +95,7 @@ class Solve:
         self.best: SplitPlan | None = None
         self.fresh_starts = 0
         self.started_s = 0.0
+        self.log_fields = logs.bound_fields()
         self._listener: Callable[[Solve], object] | None = None
         self._result: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._abandon: Callable[[], None] | None = None

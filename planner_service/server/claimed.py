@@ -7,12 +7,14 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from planner_service import logs, tracing
 from planner_service.pool import Cancelled, Failed, Planned, PlanTask, Refused, SolverPool
 from planner_service.pool.pool import FALLBACK_LIMIT_S
 from planner_service.server.marks import marked_plan
 from planner_service.server.recent import plan_summary
 from planner_service.server.refusals import RefusalError
-from planner_service.store import AttemptOverError, Claim, Outcome, PlanStore, StoreError, TooOldError
+from planner_service.server.telling import about, tell_settled, tell_solved
+from planner_service.store import AttemptOverError, BatchKey, Claim, Outcome, PlanStore, StoreError, TooOldError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -68,7 +70,8 @@ class ClaimedBatch:
         self.unwanted = False
         self._means = means
         self._solve: Solve | None = None
-        self.task: asyncio.Task[None] = asyncio.create_task(self._plan())
+        self._planned: Planned | None = None
+        self.task: asyncio.Task[None] = asyncio.create_task(self._go_on())
 
     def withdraw(self) -> None:
         """Nobody wants the outcome any more; a worker that has the batch may end it in its own time."""
@@ -87,8 +90,14 @@ class ClaimedBatch:
         self.cancel()
         self.task.cancel()
 
-    async def _plan(self) -> None:
+    async def _go_on(self) -> None:
         key = self.claim.key
+        # Not the fields of the call that brought the batch, if it was claimed in the same step.
+        with logs.afresh(**about(key)), tracing.tracer().planning(key) as span:
+            span.set(tries=self.claim.tries)
+            await self._plan(key)
+
+    async def _plan(self, key: BatchKey) -> None:
         try:
             job = await self._patiently(lambda: self._means.jobs.any_attempt(key.replica.job_id))
         except RefusalError as error:
@@ -121,7 +130,12 @@ class ClaimedBatch:
             limit_s=FALLBACK_LIMIT_S if task.fallback else budgets.limit_s(budget_ms),
         )
         self.begun = True
-        return self._outcome_of(await self._solve.result())
+        with tracing.tracer().part("solve") as span:
+            span.set(budget_ms=budget_ms, searched=not task.fallback)
+            outcome = self._outcome_of(await self._solve.result())
+            if self._planned is not None:
+                tell_solved(span, self._planned)
+        return outcome
 
     def _outcome_of(self, result: Result) -> Outcome | None:
         match result:
@@ -131,6 +145,7 @@ class ClaimedBatch:
                 self._means.budgets.remember(self.claim.key.replica.job_id, planned.plan)
                 if self.claim.tries >= TRIES_WITH_SEARCH:
                     planned = replace(planned, interrupted=f"{self.claim.tries} planners ended while they planned it")
+                self._planned = planned
                 return Outcome(
                     responses=planned.plan.responses, answer=marked_plan(planned), summary=plan_summary(planned)
                 )
@@ -145,18 +160,14 @@ class ClaimedBatch:
         """Store the outcome; whether it stands."""
         key = self.claim.key
         try:
-            stands = await self._patiently(lambda: self._means.store.settle(key, self.claim.digest, outcome))
+            with tracing.tracer().part("settle") as span:
+                stands = await self._patiently(lambda: self._means.store.settle(key, self.claim.digest, outcome))
+                span.set(stands=bool(stands), unplanned_reason=outcome.unplanned_reason or None)
         except (AttemptOverError, TooOldError) as error:
             _log.debug("outcome is dropped: %s", error)
             return False
-        if stands and outcome.unplanned_reason:
-            _log.warning(
-                "unplanned job_id=%s replica=%d iteration=%d reason=%s",
-                key.replica.job_id,
-                key.replica.replica,
-                key.iteration,
-                outcome.unplanned_reason,
-            )
+        if stands:
+            tell_settled(outcome, self._planned)
         return bool(stands)
 
     async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T | None:
