@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numba
 from numba import njit
@@ -81,7 +81,9 @@ class _Locator(_CacheLocator):
 
 
 class _KernelCacheImpl(CompileResultCacheImpl):
-    _locator_classes: ClassVar[list[type[object]]] = [_Locator]
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._locator_classes = [_Locator]
+        super().__init__(function)
 
 
 class KernelCache(FunctionCache):
