@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import grpc
+from dip.connecting import ClientFiles, Credentials, CredentialSource, explanation
 from dip.planner.v1 import planner_pb2_grpc as pb_grpc
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
@@ -21,8 +23,10 @@ if TYPE_CHECKING:
 
     from dip.connecting import Endpoint, Endpoints
     from dip.planner.v1 import planner_pb2 as pb
+    from grpc import _CallFuture, _CallIterator
 
     from trainer_agent.connections import Connection
+
 
 CALL_TIMEOUT_S = 10.0
 REGISTER_TIMEOUT_S = 60.0
@@ -30,8 +34,12 @@ REGISTER_TIMEOUT_S = 60.0
 HEAD_START_S = 0.25
 # How long gRPC may take to say which channels are connected.
 CONNECTED_S = 0.5
+# How long gRPC may take to say why none is.
+EXPLAINED_S = 1.0
 
+_Request = TypeVar("_Request")
 _Answer = TypeVar("_Answer")
+_Call = TypeVar("_Call", bound=grpc.RpcContext)
 
 _CONTRACT_CODES = frozenset(
     {
@@ -40,11 +48,11 @@ _CONTRACT_CODES = frozenset(
         grpc.StatusCode.ALREADY_EXISTS,
         grpc.StatusCode.FAILED_PRECONDITION,
         grpc.StatusCode.OUT_OF_RANGE,
-        grpc.StatusCode.UNAUTHENTICATED,
-        grpc.StatusCode.PERMISSION_DENIED,
         grpc.StatusCode.UNIMPLEMENTED,
     }
 )
+# What is refused is who asks. That may be set right, here or at the planner, while the training goes on.
+_DENIALS = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED})
 # Besides what planners ask to retry: what this side gave up on. Every call here may be made twice.
 _RETRYABLE_CODES = frozenset(
     {
@@ -86,7 +94,12 @@ class PlannerCallError(TrainerAgentError):
     @property
     def outage(self) -> bool:
         """Whether the planner is away, overloaded or broken, rather than refusing what it was asked."""
-        return self.code not in _CONTRACT_CODES
+        return self.code not in _CONTRACT_CODES | _DENIALS
+
+    @property
+    def denied(self) -> bool:
+        """Whether the planner turns away whoever asks: without a valid token, or with one for other jobs or roles."""
+        return self.code in _DENIALS
 
     @property
     def elsewhere(self) -> bool:
@@ -104,12 +117,14 @@ class PlannerCallError(TrainerAgentError):
         return self.code in _RETRYABLE_CODES
 
 
-class _Answers(Protocol):
-    """An open stream as gRPC knows it."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Begun(Generic[_Call]):
+    """A call on its way: on which connection, with which credentials."""
 
-    def __iter__(self) -> Iterator[pb.StreamSchedulesResponse]: ...
-
-    def cancel(self) -> object: ...
+    rpc: str
+    connection: Connection
+    credentials: Credentials
+    call: _Call
 
 
 class PlannerClient:
@@ -123,12 +138,26 @@ class PlannerClient:
     ----------
     endpoints
         Where the planners listen.
+    files
+        What to connect with. They are read again for every call: a token that was changed goes out with the next, and
+        certificates that were changed on a new channel, while a stream stays on the one that it has.
     connections
-        Their channels; made where not given.
+        The planners' channels; made where not given.
+
+    Raises
+    ------
+    ClientFilesError
+        A file cannot be used. Later that is no error: what was read last stands.
     """
 
-    def __init__(self, endpoints: Endpoints, *, connections: Connections | None = None) -> None:
+    def __init__(
+        self, endpoints: Endpoints, *, files: ClientFiles | None = None, connections: Connections | None = None
+    ) -> None:
+        files = ClientFiles() if files is None else files
+        files.check(endpoints)
         self.endpoints = endpoints
+        self._credentials = CredentialSource(files)
+        self._denied_with: Credentials | None = None
         self._connections = connections or Connections(endpoints)
 
     @property
@@ -148,17 +177,11 @@ class PlannerClient:
             Whether there is one: as soon as it answers, or after the timeout.
         """
         heard: SimpleQueue[tuple[int, bool]] = SimpleQueue()
-        with self._connections.all() as connections:
-            calls = [
-                pb_grpc.PlannerServiceStub(connection.channel).GetJob.future(
-                    request, timeout=timeout_s, wait_for_ready=True
-                )
-                for connection in connections
-            ]
 
         def note(turn: int, done: grpc.Future[pb.GetJobResponse]) -> None:
             heard.put((turn, _is_answer(done)))
 
+        connections, calls = self._ask_all(request, timeout_s=timeout_s, wait_for_ready=True)
         for turn, call in enumerate(calls):
             call.add_done_callback(partial(note, turn))
         found = _first_to_answer(heard, len(calls))
@@ -171,6 +194,37 @@ class PlannerClient:
         self._connections.speak_to(connections[found].endpoint)
         return True
 
+    def why_unreachable(self, request: pb.GetJobRequest) -> str:
+        """Ask all planners once more, and say why the first does not answer that did not."""
+        connections, calls = self._ask_all(request, timeout_s=EXPLAINED_S, wait_for_ready=False)
+        for connection, call in zip(connections, calls, strict=True):
+            try:
+                call.result()
+            except (grpc.RpcError, grpc.FutureCancelledError) as cause:
+                return _error("GetJob", connection, cause).details
+        return ""
+
+    def _ask_all(
+        self, request: pb.GetJobRequest, *, timeout_s: float, wait_for_ready: bool
+    ) -> tuple[list[Connection], list[_CallFuture[pb.GetJobResponse]]]:
+        credentials = self._credentials.current()
+        with self._connections.all(credentials) as connections:
+            calls = [
+                pb_grpc.PlannerServiceStub(connection.channel).GetJob.future(
+                    request, timeout=timeout_s, wait_for_ready=wait_for_ready, metadata=credentials.metadata()
+                )
+                for connection in connections
+            ]
+            for connection in connections:
+                connection.under_way += 1
+        for connection, call in zip(connections, calls, strict=True):
+            self._connections.watch(connection, call)
+        return connections, calls
+
+    def shows_something_new(self) -> bool:
+        """Return whether its files hold something else than what a planner denied last."""
+        return self._credentials.current() != self._denied_with
+
     def leave(self, endpoint: Endpoint, reason: str) -> bool:
         """End what is under way at a planner with CANCELLED, and speak to the next; return whether there is one."""
         connection = self._connections.open_at(endpoint)
@@ -181,10 +235,15 @@ class PlannerClient:
 
         If it answers, be it that it does not know the job, calls go there again. Streams stay where they are.
         """
-        with self._connections.preferred_if_due() as connection:
+        credentials = self._credentials.current()
+        with self._connections.preferred_if_due(credentials) as connection:
             if connection is None:
                 return
-            call = pb_grpc.PlannerServiceStub(connection.channel).GetJob.future(request, timeout=CALL_TIMEOUT_S)
+            call = pb_grpc.PlannerServiceStub(connection.channel).GetJob.future(
+                request, timeout=CALL_TIMEOUT_S, metadata=credentials.metadata()
+            )
+            connection.under_way += 1
+        self._connections.watch(connection, call)
 
         def heard(done: grpc.Future[pb.GetJobResponse]) -> None:
             # Runs on a thread of the channel: the planner cannot be left here, as that closes the channel.
@@ -192,7 +251,8 @@ class PlannerClient:
             try:
                 done.result()
             except (grpc.RpcError, grpc.FutureCancelledError) as cause:
-                back = not _error("GetJob", connection, cause).outage
+                error = _error("GetJob", connection, cause)
+                back = not (error.outage or error.denied)
             self._connections.returned(connection, back=back)
 
         call.add_done_callback(heard)
@@ -201,59 +261,67 @@ class PlannerClient:
         self, request: pb.RegisterJobRequest, *, timeout_s: float = REGISTER_TIMEOUT_S
     ) -> pb.RegisterJobResponse:
         """Register an attempt of a job; raises `PlannerCallError`."""
-        return self._call("RegisterJob", lambda stub: stub.RegisterJob.future(request, timeout=timeout_s))
+        return self._call("RegisterJob", lambda stub: stub.RegisterJob, request, timeout_s)
 
     def submit_batch(self, request: pb.SubmitBatchRequest, *, timeout_s: float = CALL_TIMEOUT_S) -> None:
         """Hand over the metadata of one iteration; raises `PlannerCallError`."""
-        self._call("SubmitBatch", lambda stub: stub.SubmitBatch.future(request, timeout=timeout_s))
+        self._call("SubmitBatch", lambda stub: stub.SubmitBatch, request, timeout_s)
 
     def report_execution(self, request: pb.ReportExecutionRequest, *, timeout_s: float = CALL_TIMEOUT_S) -> None:
         """Hand over what a rank measured; raises `PlannerCallError`."""
-        self._call("ReportExecution", lambda stub: stub.ReportExecution.future(request, timeout=timeout_s))
+        self._call("ReportExecution", lambda stub: stub.ReportExecution, request, timeout_s)
 
     def get_job(self, request: pb.GetJobRequest, *, timeout_s: float = CALL_TIMEOUT_S) -> pb.GetJobResponse:
         """Ask what the planner knows of a job; raises `PlannerCallError`."""
-        return self._call("GetJob", lambda stub: stub.GetJob.future(request, timeout=timeout_s))
+        return self._call("GetJob", lambda stub: stub.GetJob, request, timeout_s)
 
     def close_job(self, request: pb.CloseJobRequest, *, timeout_s: float = CALL_TIMEOUT_S) -> None:
         """End a job; raises `PlannerCallError`."""
-        self._call("CloseJob", lambda stub: stub.CloseJob.future(request, timeout=timeout_s))
+        self._call("CloseJob", lambda stub: stub.CloseJob, request, timeout_s)
 
     def stream_schedules(self, request: pb.StreamSchedulesRequest) -> ScheduleStream:
         """Open the stream of one rank's schedules; it stays open until it breaks or is cancelled."""
-        rpc = "StreamSchedules"
-        connection, call = self._begin(rpc, lambda stub: stub.StreamSchedules(request))
-        return ScheduleStream(call, connection.endpoint, lambda error: self._failed(rpc, connection, error))
+        begun = self._begin("StreamSchedules", lambda stub, shown: stub.StreamSchedules(request, metadata=shown))
+        return ScheduleStream(begun.call, begun.connection.endpoint, lambda error: self._failed(begun, error))
 
     def close(self) -> None:
         """Cancel what is under way and close the channels; calls that follow fail. Does nothing in a forked process."""
         self._connections.close()
 
-    def _call(self, rpc: str, begin: Callable[[pb_grpc.PlannerServiceStub], grpc.Future[_Answer]]) -> _Answer:
-        connection, call = self._begin(rpc, begin)
-        return self._answer(rpc, connection, call)
-
-    def _begin(self, rpc: str, begin: Callable[[pb_grpc.PlannerServiceStub], _Answer]) -> tuple[Connection, _Answer]:
-        with self._connections.current() as connection:
-            if connection is not None:
-                return connection, begin(pb_grpc.PlannerServiceStub(connection.channel))
-        raise PlannerCallError(
-            rpc=rpc, endpoint=str(self.endpoint), code=grpc.StatusCode.CANCELLED, details="the client is closed"
-        )
-
-    def _answer(self, rpc: str, connection: Connection, call: grpc.Future[_Answer]) -> _Answer:
+    def _call(
+        self,
+        rpc: str,
+        method: Callable[[pb_grpc.PlannerServiceStub], grpc.UnaryUnaryMultiCallable[_Request, _Answer]],
+        request: _Request,
+        timeout_s: float,
+    ) -> _Answer:
+        begun = self._begin(rpc, lambda stub, shown: method(stub).future(request, timeout=timeout_s, metadata=shown))
         try:
-            return call.result()
+            return begun.call.result()
         except (grpc.RpcError, grpc.FutureCancelledError) as error:
-            raise self._failed(rpc, connection, error) from error
+            raise self._failed(begun, error) from error
 
-    def _failed(
-        self, rpc: str, connection: Connection, cause: grpc.RpcError | grpc.FutureCancelledError
-    ) -> PlannerCallError:
+    def _begin(
+        self, rpc: str, begin: Callable[[pb_grpc.PlannerServiceStub, tuple[tuple[str, str], ...]], _Call]
+    ) -> _Begun[_Call]:
+        credentials = self._credentials.current()
+        with self._connections.current(credentials) as connection:
+            if connection is None:
+                raise PlannerCallError(
+                    rpc=rpc, endpoint=str(self.endpoint), code=grpc.StatusCode.CANCELLED, details="the client is closed"
+                )
+            call = begin(pb_grpc.PlannerServiceStub(connection.channel), credentials.metadata())
+            connection.under_way += 1
+        self._connections.watch(connection, call)
+        return _Begun(rpc=rpc, connection=connection, credentials=credentials, call=call)
+
+    def _failed(self, begun: _Begun[Any], cause: grpc.RpcError | grpc.FutureCancelledError) -> PlannerCallError:
         """Say what went wrong, and speak to the next planner where it may do better."""
-        error = _error(rpc, connection, cause)
+        error = _error(begun.rpc, begun.connection, cause)
+        if error.denied:
+            self._denied_with = begun.credentials
         if error.elsewhere:
-            self._connections.leave(connection, str(error))
+            self._connections.leave(begun.connection, str(error))
         return error
 
 
@@ -270,7 +338,12 @@ class ScheduleStream:
         Makes the error of this client from gRPC's.
     """
 
-    def __init__(self, call: _Answers, endpoint: Endpoint, failed: Callable[[grpc.RpcError], PlannerCallError]) -> None:
+    def __init__(
+        self,
+        call: _CallIterator[pb.StreamSchedulesResponse],
+        endpoint: Endpoint,
+        failed: Callable[[grpc.RpcError], PlannerCallError],
+    ) -> None:
         self._call = call
         self._failed = failed
         self.endpoint = endpoint
@@ -331,6 +404,8 @@ def _error(rpc: str, connection: Connection, cause: grpc.RpcError | grpc.FutureC
         code, details = grpc.StatusCode.UNKNOWN, str(cause)
     if code == grpc.StatusCode.CANCELLED and connection.left:
         details = f"left for another planner: {connection.left}"
+    if code == grpc.StatusCode.UNAVAILABLE and (why := explanation(details, connection.endpoint, connection.tls)):
+        details = f"{why} (gRPC: {details})"
     return PlannerCallError(
         rpc=rpc, endpoint=str(connection.endpoint), code=code, details=details, retry_after_s=retry_after_s
     )

@@ -7,22 +7,45 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
-import grpc
+from dip.connecting import Credentials
 
 from trainer_agent.backoff import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    import grpc
     from dip.connecting import Endpoint, Endpoints
+    from dip.connecting.tls import Tls
 
 KEEPALIVE_TIME_MS, KEEPALIVE_TIMEOUT_MS = 10_000, 5_000
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 
+# gRPC's settings for every channel. Pings every 10 s keep idle streams alive through middleboxes, and a planner that is
+# stopped or cut off is noticed within 15 s; a planner must allow them that often. Reconnection is left to the callers'
+# own backoff, so gRPC's own is kept below it. Channels share no connections, so that one agent's closing or backing off
+# is no other's matter, and new certificates are shown on a new connection.
+CHANNEL_OPTIONS = (
+    ("grpc.keepalive_time_ms", KEEPALIVE_TIME_MS),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+    # What a silent peer is given up by (grpcio 1.85): a minute otherwise, whatever the line above says.
+    ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 1_000),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
 # How long after it was left the preferred planner is asked again: longer from time to time.
 FIRST_RETURN_S, LAST_RETURN_S = 60.0, 600.0
+
+_NONE = Credentials()
 
 # Channels of the process that this one was forked from: kept, because closing them here would disturb their owner.
 _INHERITED: list[grpc.Channel] = []
@@ -38,13 +61,20 @@ class Connection:
         Where it listens.
     channel
         The channel, which connects with its first call.
+    tls
+        What its TLS is made with, for good; None: there is none.
     left
         Why the planner was left for another one; empty while it was not. The channel is closed then.
+    under_way
+        Number of calls that began on the channel and have not ended: counted by who begins them, while the connection
+        is held.
     """
 
     endpoint: Endpoint
     channel: grpc.Channel
+    tls: Tls | None = None
     left: str = ""
+    under_way: int = 0
 
 
 class Connections:
@@ -55,6 +85,9 @@ class Connections:
 
     Some time after the preferred planner was left, it is asked whether it is back (`preferred_if_due`): were it never
     returned to, a restart of all planners, one after the other, would leave every agent at the last of them.
+
+    A channel keeps the certificates that it was made with. Where these have changed, calls that begin get a channel of
+    their own; what is under way on the one before goes on there, and with its end that channel is closed.
 
     A forked process (a data loader's worker) opens channels of its own and leaves its parent's alone.
 
@@ -82,6 +115,7 @@ class Connections:
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._open: dict[Endpoint, Connection] = {}
+        self._outdated: list[Connection] = []
         self._turn = 0
         self._return_at = 0.0
         self._asking = False
@@ -93,22 +127,27 @@ class Connections:
         return self._endpoints[self._turn]
 
     @contextmanager
-    def current(self) -> Iterator[Connection | None]:
+    def current(self, credentials: Credentials = _NONE) -> Iterator[Connection | None]:
         """Hold the connection to the planner that is spoken to while a call begins; None: all are closed for good.
 
         It is not closed meanwhile: gRPC crashes the process where a call is prepared on a channel that is closed.
+
+        Parameters
+        ----------
+        credentials
+            What to connect with.
         """
         with self._guard():
-            yield None if self._closed else self._connection(self.endpoint)
+            yield None if self._closed else self._connection(self.endpoint, credentials)
 
     @contextmanager
-    def all(self) -> Iterator[list[Connection]]:
+    def all(self, credentials: Credentials = _NONE) -> Iterator[list[Connection]]:
         """Like `current`, the connections to all planners, the preferred one's first; none once they are closed."""
         with self._guard():
-            yield [] if self._closed else [self._connection(endpoint) for endpoint in self._endpoints]
+            yield [] if self._closed else [self._connection(endpoint, credentials) for endpoint in self._endpoints]
 
     @contextmanager
-    def preferred_if_due(self) -> Iterator[Connection | None]:
+    def preferred_if_due(self, credentials: Credentials = _NONE) -> Iterator[Connection | None]:
         """Like `current`, the connection to the preferred planner, if another is spoken to and it is time to ask.
 
         Whoever gets one says with `returned` what came of it.
@@ -116,7 +155,7 @@ class Connections:
         with self._guard():
             due = self._turn and not self._asking and not self._closed and self._clock() >= self._return_at
             self._asking = self._asking or bool(due)
-            yield self._connection(self._endpoints[0]) if due else None
+            yield self._connection(self._endpoints[0], credentials) if due else None
 
     def returned(self, connection: Connection, *, back: bool) -> None:
         """Speak to the preferred planner again, or ask it again later.
@@ -141,8 +180,23 @@ class Connections:
             if idle:
                 del self._open[connection.endpoint]
         if idle:
-            # Not here: gRPC tells of answers on a thread of the channel, which its closing waits for.
-            threading.Thread(target=connection.channel.close, name="close", daemon=True).start()
+            _close_elsewhere(connection.channel)
+
+    def watch(self, connection: Connection, call: grpc.RpcContext) -> None:
+        """Take note when a call ends that was counted in `Connection.under_way` while the connection was held.
+
+        Not to be called while one is held: of a call that has ended already, note is taken here.
+        """
+        if not call.add_callback(partial(self._ended, connection)):
+            self._ended(connection)
+
+    def _ended(self, connection: Connection) -> None:
+        with self._guard():
+            connection.under_way -= 1
+            if connection.under_way or connection not in self._outdated:
+                return
+            self._outdated.remove(connection)
+        _close_elsewhere(connection.channel)
 
     def open_at(self, endpoint: Endpoint) -> Connection | None:
         """Return the connection to a planner, if one is open."""
@@ -171,10 +225,14 @@ class Connections:
             if len(self._endpoints) == 1 or self._open.get(connection.endpoint) is not connection:
                 return False
             del self._open[connection.endpoint]
-            connection.left = reason
+            outdated = [other for other in self._outdated if other.endpoint == connection.endpoint]
+            self._outdated = [other for other in self._outdated if other not in outdated]
+            for each in (connection, *outdated):
+                each.left = reason
             if connection.endpoint == self.endpoint:
                 self._take((self._turn + 1) % len(self._endpoints))
-        connection.channel.close()
+        for each in (connection, *outdated):
+            each.channel.close()
         return True
 
     def speak_to(self, endpoint: Endpoint) -> None:
@@ -190,8 +248,9 @@ class Connections:
             return
         with self._lock:
             self._closed = True
-            left = list(self._open.values())
+            left = [*self._open.values(), *self._outdated]
             self._open.clear()
+            self._outdated.clear()
         for connection in left:
             connection.channel.close()
 
@@ -200,17 +259,24 @@ class Connections:
         pid = os.getpid()
         if self._pid != pid:
             self._lock = threading.Lock()
-            _INHERITED.extend(connection.channel for connection in self._open.values())
-            self._open = {}
+            _INHERITED.extend(connection.channel for connection in (*self._open.values(), *self._outdated))
+            self._open, self._outdated = {}, []
             self._asking = False
             self._pid = pid
         return self._lock
 
-    def _connection(self, endpoint: Endpoint) -> Connection:
-        if endpoint not in self._open:
-            channel = grpc.insecure_channel(endpoint.target, options=channel_options(endpoint))
-            self._open[endpoint] = Connection(endpoint=endpoint, channel=channel)
-        return self._open[endpoint]
+    def _connection(self, endpoint: Endpoint, credentials: Credentials) -> Connection:
+        tls = None if endpoint.unix else credentials.tls
+        known = self._open.get(endpoint)
+        if known is not None and known.tls == tls:
+            return known
+        if known is not None and known.under_way:
+            self._outdated.append(known)
+        elif known is not None:
+            _close_elsewhere(known.channel)
+        channel = credentials.channel(endpoint, CHANNEL_OPTIONS)
+        self._open[endpoint] = made = Connection(endpoint=endpoint, channel=channel, tls=tls)
+        return made
 
     def _take(self, turn: int) -> None:
         if self._turn == 0:
@@ -218,24 +284,9 @@ class Connections:
         self._turn = turn
 
 
-def channel_options(endpoint: Endpoint) -> list[tuple[str, int]]:
-    """Return gRPC's settings for a channel to a planner.
+def _close_elsewhere(channel: grpc.Channel) -> None:
+    """Close a channel on a thread that is not one of its own, as closing waits for these.
 
-    Pings every 10 s keep idle streams alive through middleboxes, and a planner that is stopped or cut off is noticed
-    within 15 s; a planner must allow them that often. Reconnection is left to the callers' own backoff, so gRPC's own
-    is kept below it. Channels share no connections, so that one agent's closing or backing off is no other's matter.
+    gRPC tells of answers, and of the end of calls, on the channel's threads.
     """
-    return [
-        ("grpc.keepalive_time_ms", KEEPALIVE_TIME_MS),
-        ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
-        # What a silent peer is given up by (grpcio 1.85): a minute otherwise, whatever the line above says.
-        ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),
-        ("grpc.http2.max_pings_without_data", 0),
-        ("grpc.initial_reconnect_backoff_ms", 50),
-        ("grpc.min_reconnect_backoff_ms", 1_000),
-        ("grpc.max_reconnect_backoff_ms", 1_000),
-        ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-        ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-        ("grpc.use_local_subchannel_pool", 1),
-        *([("grpc.enable_http_proxy", 0)] if endpoint.local else []),
-    ]
+    threading.Thread(target=channel.close, name="close", daemon=True).start()

@@ -20,12 +20,10 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from dip.connecting import Endpoint
-
 from benchmarks.abandoned_streams.site import StreamSite
 from benchmarks.planner_process import PlannerProcess
 from planner_service import settings as names
-from trainer_agent.connections import channel_options
+from trainer_agent.connections import CHANNEL_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -62,7 +60,7 @@ async def measure(planner: PlannerProcess, options: argparse.Namespace) -> dict[
     if options.silent:
         measured["silent"] = {"counted_for_s": round(await site.lose_wave(options.silent), 1)}
     if options.idle_s:
-        measured["idle"] = await site.idle(options.idle_s, _agents_options(planner.address, options.ping_ms))
+        measured["idle"] = await site.idle(options.idle_s, _agents_options(options.ping_ms))
     return measured | {"refused": site.refused, "still_counted": await site.counted()}
 
 
@@ -80,11 +78,10 @@ async def _in_waves(
     return memory
 
 
-def _agents_options(address: str, ping_ms: int) -> list[tuple[str, int]]:
-    options = channel_options(Endpoint.parse(address))
-    if not ping_ms:
-        return options
-    return [(name, ping_ms if name == "grpc.keepalive_time_ms" else value) for name, value in options]
+def _agents_options(ping_ms: int) -> list[tuple[str, int]]:
+    direct = ("grpc.enable_http_proxy", 0)
+    agents = [(name, ping_ms if ping_ms and name == "grpc.keepalive_time_ms" else ms) for name, ms in CHANNEL_OPTIONS]
+    return [*agents, direct]
 
 
 if __name__ == "__main__":

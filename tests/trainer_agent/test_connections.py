@@ -10,14 +10,14 @@ import cases
 import grpc
 import pytest
 from clocks import Clock
-from dip.connecting import Endpoint, Endpoints
+from dip.connecting import Endpoints
 from dip.planner.v1 import planner_pb2 as pb
 from dip.planner.v1 import planner_pb2_grpc as pb_grpc
 from fake_planner import FakePlanner
 
 from planner_service.server.channel_options import LEAST_PING_INTERVAL_MS
 from trainer_agent.backoff import Backoff
-from trainer_agent.connections import Connection, Connections, channel_options
+from trainer_agent.connections import CHANNEL_OPTIONS, Connection, Connections
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -224,13 +224,8 @@ def test_a_forked_process_leaves_its_parents_channels_alone() -> None:
     planner.stop()
 
 
-def test_proxies_are_asked_about_other_machines_only() -> None:
-    assert ("grpc.enable_http_proxy", 0) in channel_options(FIRST)
-    assert ("grpc.enable_http_proxy", 0) not in channel_options(Endpoint.parse("planner.example:1"))
-
-
 def test_a_planner_that_stops_is_noticed_soon_with_pings_no_faster_than_planners_allow() -> None:
-    options = dict(channel_options(FIRST))
+    options = dict(CHANNEL_OPTIONS)
     assert LEAST_PING_INTERVAL_MS <= options["grpc.keepalive_time_ms"] <= 10_000
     assert options["grpc.keepalive_time_ms"] + options["grpc.keepalive_timeout_ms"] <= 15_000
     assert options["grpc.http2.ping_timeout_ms"] == options["grpc.keepalive_timeout_ms"]

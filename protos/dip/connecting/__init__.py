@@ -3,6 +3,7 @@
 from dip.connecting.credentials import Credentials, CredentialSource, call_metadata, open_channel
 from dip.connecting.endpoint import Endpoint, Endpoints
 from dip.connecting.files import ClientFiles, ClientFilesError
+from dip.connecting.handshakes import explanation
 from dip.connecting.variables import VARIABLES, Variable
 
 __all__ = [
@@ -15,5 +16,6 @@ __all__ = [
     "Endpoints",
     "Variable",
     "call_metadata",
+    "explanation",
     "open_channel",
 ]
