@@ -89,6 +89,8 @@ class SplitPlan:
         What no schedule of the batch can beat.
     steps
         How it was found; the last one says by what. None in the fixed schedule.
+    search_ms
+        How long the search was.
     """
 
     answer: bytes = field(repr=False)
@@ -97,6 +99,7 @@ class SplitPlan:
     fallback: bool
     lower_bound_us: int = 0
     steps: tuple[Step, ...] = ()
+    search_ms: int = 0
 
     @property
     def found_by(self) -> str:

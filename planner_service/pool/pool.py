@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from dip.errors import CannotFitError, InvalidRequestError
 
-from planner_service import logs
+from planner_service import logs, metrics
 from planner_service.loops import start_loop
 from planner_service.pool.messages import PlanTask, SplitPlan
 from planner_service.pool.process import WorkerLostError, WorkerProcess, describe_overrun
@@ -86,6 +86,7 @@ class SolverPool:
 
     def start(self) -> None:
         """Spawn the workers, without waiting for them."""
+        metrics.pool_opened(self.workers)
         self._tenders = [start_loop(self._tend(), f"worker {index}") for index in range(self.workers)]
 
     async def close(self) -> None:
@@ -94,6 +95,8 @@ class SolverPool:
         for tender in self._tenders:
             tender.cancel()
         await asyncio.gather(*self._tenders, return_exceptions=True)
+        if self._tenders:
+            metrics.pool_closed(self.workers)
         self._tenders = []
 
     def drain(self) -> None:
@@ -121,16 +124,20 @@ class SolverPool:
             try:
                 worker = await WorkerProcess.start(engine=self._engine, memory_bytes=self._memory_bytes)
             except (WorkerLostError, OSError) as error:  # OSError: no process or descriptor to be had
+                metrics.worker_lost("unready")
                 await self._pause(error)
                 continue
             self._failed_starts = 0
+            metrics.worker_ready()
             try:
                 while (solve := await self._next(worker)) is not None:
                     with logs.afresh(**solve.log_fields):
                         await self._run(worker, solve)
+                metrics.worker_lost("died")  # with nothing to do
             except WorkerLostError as error:
                 _log.debug("worker is replaced: %s", error)
             finally:
+                metrics.worker_gone()
                 await worker.end()
 
     async def _pause(self, error: WorkerLostError | OSError) -> None:
@@ -170,9 +177,11 @@ class SolverPool:
         solve.runs_on(worker.kill)
         solve.started_s = time.monotonic()
         self._busy += 1
+        metrics.worker_busy()
         try:
             finished = await worker.run(self._with_cores(solve.task), limit_s=solve.limit_s, keep=keep, overdue=overdue)
         except WorkerLostError as error:
+            metrics.worker_lost("overran" if error.overran else "cancelled" if solve.done else "died")
             if not solve.done:
                 if error.blameless and solve.fresh_starts < _FRESH_STARTS:
                     solve.fresh_starts += 1
@@ -183,6 +192,10 @@ class SolverPool:
             raise
         finally:
             self._busy -= 1
+            metrics.worker_free()
+            metrics.solve_ended(
+                "plan" if isinstance(solve.task, PlanTask) else "partition", time.monotonic() - solve.started_s
+            )
             solve.runs_on(None)
         solve.resolve(_result(solve, finished))
 

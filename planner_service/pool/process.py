@@ -47,11 +47,14 @@ class WorkerLostError(Exception):
     ----------
     blameless
         It never had the task in its hands, so that the task cannot be what killed it.
+    overran
+        It was killed because of the clock.
     """
 
-    def __init__(self, reason: str, *, blameless: bool = False) -> None:
+    def __init__(self, reason: str, *, blameless: bool = False, overran: bool = False) -> None:
         super().__init__(reason)
         self.blameless = blameless
+        self.overran = overran
 
 
 class WorkerProcess:
@@ -145,7 +148,7 @@ class WorkerProcess:
         finally:
             talk.cancel()
         self.kill()
-        raise WorkerLostError(describe_overrun(limit_s))
+        raise WorkerLostError(describe_overrun(limit_s), overran=True)
 
     async def _talk(self, task: Task, keep: Callable[[SplitPlan], None]) -> Finished:
         taken = False

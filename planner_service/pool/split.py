@@ -36,6 +36,7 @@ def split_plan(request: pb.PlanRequest, plan: pb.Plan, iteration: int | None) ->
             Step(elapsed_ms=step.elapsed_ms, engine=step.engine, makespan_us=step.makespan_us)
             for step in plan.search.steps
         ),
+        search_ms=plan.search.elapsed_ms,
     )
 
 
