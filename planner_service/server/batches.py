@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING
 
 from dip.digests import batch_digest
 from dip.planner.v1 import planner_pb2 as pb
 from dip.validation import validate_submit_batch
 
+from planner_service import logs, tracing
 from planner_service.server import refusals
+from planner_service.server.telling import about
 from planner_service.store import Added, BatchKey, PlanStore, ReplicaKey
 
 if TYPE_CHECKING:
     from planner_service.server.dispatcher import Dispatcher
     from planner_service.server.jobs import CurrentJob
+
+_log = logging.getLogger(__name__)
 
 
 class Batches:
@@ -67,6 +72,9 @@ class Batches:
                 limit_bytes=self._max_queued_bytes,
                 claimant=claimant,
             )
+            if added.new:
+                tracing.tracer().submitted(key)
+                _log.debug("submitted", extra=logs.fields(**about(key)))
             if added.claim is not None:
                 self._dispatcher.take(added.claim)
         return added

@@ -167,7 +167,7 @@ class MemoryStore:
         _, replica = self._writable(key)
         standing = replica.entry(key.iteration)
         if standing is not None:
-            return Added(digest=standing.digest, settled=standing.outcome is not None)
+            return Added(digest=standing.digest, settled=standing.outcome is not None, new=False)
         if replica.num_unsettled >= limit:
             raise QueueFullError(key.replica.replica, limit)
         taken = self._queue.num_bytes(key.replica.job_id)
@@ -178,11 +178,11 @@ class MemoryStore:
             metrics.batches_late(1)
             self._drop_oldest(key.replica)
             self._watches.wake(key.replica)
-            return Added(digest=digest, settled=True)
+            return Added(digest=digest, settled=True, new=True)
         self._queue.put(key, digest, batch)
         claim = None if claimant is None else self._queue.take(key, claimant)
         self._watches.wake_queue()
-        return Added(digest=digest, settled=False, claim=claim)
+        return Added(digest=digest, settled=False, new=True, claim=claim)
 
     async def claim(self, claimant: Claimant, held: Sequence[Claim]) -> Claim | Wait:
         """Take a waiting batch under a lease; see `PlanStore.claim`."""

@@ -198,12 +198,15 @@ class Added:
         SHA-256 of the batch that stands.
     settled
         Whether its outcome is known.
+    new
+        Whether nothing stood there before.
     claim
         The claim, where the batch was new and was claimed in the same step.
     """
 
     digest: bytes = field(repr=False)
     settled: bool
+    new: bool
     claim: Claim | None = None
 
 

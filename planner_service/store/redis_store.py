@@ -181,13 +181,13 @@ class RedisStore:
             raise QueueBytesError(int(answer[0]), limit_bytes)
         if status == b"late":
             metrics.batches_late(1)
-            return Added(digest=digest, settled=True)
+            return Added(digest=digest, settled=True, new=True)
         claim = None
         standing, settled, *claimed = answer
         if claimed:
             token, workers = claimed
             claim = Claim(key=key, digest=digest, batch=batch, tries=0, token=token.decode(), workers=workers)
-        return Added(digest=standing, settled=bool(settled), claim=claim)
+        return Added(digest=standing, settled=bool(settled), new=status == b"added", claim=claim)
 
     async def claim(self, claimant: Claimant, held: Sequence[Claim]) -> Claim | Wait:
         """Take a waiting batch under a lease; see `PlanStore.claim`."""

@@ -1,8 +1,7 @@
 -- idle_ms, kept iterations, kept bytes, job, attempt, replica, iteration, digest, batch, limit, limit of bytes or '',
 -- reason if it is late, and of a claimant: name, lease_ms, workers, whether it takes every job.
--- {'added', digest that stands, settled, token and workers if it is claimed}, {'late'} where it is settled so
--- now, {'full'}, {'heavy', bytes that wait}, or a
--- refusal.
+-- {'added', or 'stands' where one was there before, digest that stands, settled, token and workers if it is claimed},
+-- {'late'} where it is settled so now, {'full'}, {'heavy', bytes that wait}, or a refusal.
 local idle_ms, kept_iterations, kept_bytes = ARGV[1], ARGV[2], ARGV[3]
 local job, attempt, replica, iteration, digest, batch = ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 local limit, limit_bytes, late_reason = tonumber(ARGV[10]), tonumber(ARGV[11]), ARGV[12]
@@ -12,7 +11,7 @@ local refused = refusal(job, attempt, replica, iteration, true)
 if refused then return refused end
 local key, queue = replica_key(job, replica), queue_key(job)
 local stands = redis.call('HMGET', key, iteration .. ':digest', iteration .. ':ranks', 'reported')
-if stands[1] then return {'added', stands[1], stands[2] and 1 or 0} end
+if stands[1] then return {'stands', stands[1], stands[2] and 1 or 0} end
 if redis.call('ZCARD', key .. ':unsettled') >= limit then return {'full'} end
 
 if stands[3] and iteration <= stands[3] then
