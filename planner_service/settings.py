@@ -36,6 +36,8 @@ MAX_STREAMS: Final = "DIP_MAX_STREAMS"
 MAX_QUEUED_BATCHES: Final = "DIP_MAX_QUEUED_BATCHES"
 MAX_CLIENT_JOBS: Final = "DIP_MAX_CLIENT_JOBS"
 MAX_CLIENT_STREAMS: Final = "DIP_MAX_CLIENT_STREAMS"
+MAX_CLIENT_CALLS: Final = "DIP_MAX_CLIENT_CALLS"
+MAX_CLIENT_BYTES: Final = "DIP_MAX_CLIENT_BYTES"
 MAX_QUEUED_BYTES: Final = "DIP_MAX_QUEUED_BYTES"
 MAX_MESSAGE_BYTES: Final = "DIP_MAX_MESSAGE_BYTES"
 MAX_BUDGET_MS: Final = "DIP_MAX_BUDGET_MS"
@@ -147,6 +149,16 @@ class Settings(BaseSettings):
     )
     max_client_streams: int = Field(
         default=2048, ge=1, description="Open streams of one client; one more gets RESOURCE_EXHAUSTED."
+    )
+    max_client_calls: int = Field(
+        default=4096,
+        ge=1,
+        description="Calls of one client under way, its streams aside; one more gets RESOURCE_EXHAUSTED.",
+    )
+    max_client_bytes: int = Field(
+        default=256 * 2**20,
+        ge=2**20,
+        description="What answers may take that one client has not read yet; one more gets RESOURCE_EXHAUSTED.",
     )
     max_queued_bytes: int = Field(
         default=256 * 2**20,

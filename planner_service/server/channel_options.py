@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+HEALTH_MESSAGE_BYTES: Final = 2**16
+"""Largest message where nothing but health is served."""
+
 LEAST_PING_INTERVAL_MS: Final = 1_000
 """A client may ping this often on an idle stream; agents do every 10 s, gRPC's default forbids less than 5 minutes."""
 
