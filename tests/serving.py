@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 RANKS = 2
 CHANNEL_OPTIONS = [("grpc.enable_http_proxy", 0)]
-FREE = {"listen": "127.0.0.1:0", "health_listen": "127.0.0.1:0", "metrics_listen": "127.0.0.1:0"}
+FREE = {"listen": "127.0.0.1:0", "health_listen": "127.0.0.1:0", "metrics_listen": "off"}
 
 
 def run(scenario: Coroutine[Any, Any, None], *, limit_s: float = 60) -> None:

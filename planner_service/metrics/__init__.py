@@ -3,12 +3,12 @@
 Rooms call a function where something happens; none of them knows a metric's name.
 """
 
-from planner_service.metrics.calls import MethodMetrics, schedule_sent, stream_ended, stream_opened
+from planner_service.metrics.calls import ByteMetrics, CallMetrics, schedule_sent, stream_ended, stream_opened
 from planner_service.metrics.certificates import certificate_expires
 from planner_service.metrics.endpoint import MetricsEndpoint
 from planner_service.metrics.event_loop import watch_event_loop
 from planner_service.metrics.jobs import JOBS
-from planner_service.metrics.planning import batch_settled, batches_late, plan_found, solve_ended
+from planner_service.metrics.planning import OutcomeKind, batch_settled, batches_late, plan_found, solve_ended
 from planner_service.metrics.solvers import (
     pool_closed,
     pool_opened,
@@ -22,8 +22,10 @@ from planner_service.metrics.store import StoreFailure, queue_is, store_answered
 
 __all__ = [
     "JOBS",
-    "MethodMetrics",
+    "ByteMetrics",
+    "CallMetrics",
     "MetricsEndpoint",
+    "OutcomeKind",
     "StoreFailure",
     "batch_settled",
     "batches_late",

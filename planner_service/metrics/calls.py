@@ -25,8 +25,8 @@ def schedule_sent(*, is_plan: bool) -> None:
     (_PLANS_SENT if is_plan else _REASONS_SENT).inc()
 
 
-class MethodMetrics:
-    """One method of the contract, its labels resolved once.
+class CallMetrics:
+    """How calls of one method of the contract end.
 
     Parameters
     ----------
@@ -39,16 +39,6 @@ class MethodMetrics:
     def __init__(self, method: str, *, streams: bool) -> None:
         self._method = method
         self._seconds = None if streams else catalogue.CALL_SECONDS.labels(method)
-        self._received = catalogue.RECEIVED_BYTES.labels(method)
-        self._sent = catalogue.SENT_BYTES.labels(method)
-
-    def received(self, request: bytes) -> None:
-        """Note the call that just came in."""
-        self._received.inc(len(request))
-
-    def sent(self, answer: bytes) -> None:
-        """Note one message that goes out."""
-        self._sent.inc(len(answer))
 
     def ended(self, code: str, elapsed_s: float) -> None:
         """Note a call that came to its end.
@@ -63,3 +53,25 @@ class MethodMetrics:
         catalogue.CALLS.labels(self._method, code).inc()
         if self._seconds is not None:
             self._seconds.observe(elapsed_s)
+
+
+class ByteMetrics:
+    """What calls of one method of the contract carry.
+
+    Parameters
+    ----------
+    method
+        Its name in the contract.
+    """
+
+    def __init__(self, method: str) -> None:
+        self._received = catalogue.RECEIVED_BYTES.labels(method)
+        self._sent = catalogue.SENT_BYTES.labels(method)
+
+    def received(self, num_bytes: int) -> None:
+        """Note a request."""
+        self._received.inc(num_bytes)
+
+    def sent(self, num_bytes: int) -> None:
+        """Note one message that goes out."""
+        self._sent.inc(num_bytes)

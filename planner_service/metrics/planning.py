@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from planner_service.metrics import catalogue
 
-Outcome = Literal["search", "interrupted", "fixed", "remembered", "late", "refused", "failed", "abandoned"]
+OutcomeKind = Literal["search", "interrupted", "fixed", "remembered", "late", "refused", "failed", "abandoned"]
 
 # Named at once, so that a rate is there from the first of each on.
 _SETTLED: Final = {
@@ -16,7 +16,7 @@ _SETTLED: Final = {
 _SOLVES: Final = {task: catalogue.SOLVE_SECONDS.labels(task) for task in ("plan", "partition")}
 
 
-def batch_settled(outcome: Outcome, elapsed_s: float) -> None:
+def batch_settled(outcome: OutcomeKind, elapsed_s: float) -> None:
     """The outcome that this planner came to stands in the store.
 
     Parameters

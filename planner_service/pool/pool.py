@@ -197,7 +197,12 @@ class SolverPool:
                 "plan" if isinstance(solve.task, PlanTask) else "partition", time.monotonic() - solve.started_s
             )
             solve.runs_on(None)
-        solve.resolve(_result(solve, finished))
+        result = _result(solve, finished)
+        if isinstance(result, Planned) and (plan := result.plan).steps:
+            metrics.plan_found(
+                makespan_us=plan.makespan_us, lower_bound_us=plan.lower_bound_us, search_ms=plan.search_ms
+            )
+        solve.resolve(result)
 
     def _with_cores(self, task: Task) -> Task:
         """Let a search use what cores the other workers leave idle: each has one of its own."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from planner_service import logs, tracing
+from planner_service import logs, metrics, tracing
 from planner_service.pool import Cancelled, Failed, Planned, PlanTask, Refused, SolverPool
 from planner_service.pool.pool import FALLBACK_LIMIT_S
 from planner_service.server.marks import marked_plan
@@ -71,6 +72,8 @@ class ClaimedBatch:
         self._means = means
         self._solve: Solve | None = None
         self._planned: Planned | None = None
+        self._began_s = time.monotonic()
+        self._kind: metrics.OutcomeKind = "remembered"
         self.task: asyncio.Task[None] = asyncio.create_task(self._go_on())
 
     def withdraw(self) -> None:
@@ -114,6 +117,7 @@ class ClaimedBatch:
         """Have the batch planned; None where nobody wants it any more."""
         tries = self.claim.tries
         if tries >= MOST_TRIES:
+            self._kind = "abandoned"
             return Outcome(unplanned_reason=f"{tries} planners ended while they planned it")
         budgets = self._means.budgets
         budget_ms = budgets.search_ms(job, workers=self.claim.workers)
@@ -146,12 +150,15 @@ class ClaimedBatch:
                 if self.claim.tries >= TRIES_WITH_SEARCH:
                     planned = replace(planned, interrupted=f"{self.claim.tries} planners ended while they planned it")
                 self._planned = planned
+                self._kind = _kind_of(planned)
                 return Outcome(
                     responses=planned.plan.responses, answer=marked_plan(planned), summary=plan_summary(planned)
                 )
             case Refused(error=error):
+                self._kind = "refused"
                 return Outcome(unplanned_reason=str(error))
             case Failed(reason=reason):
+                self._kind = "failed"
                 return Outcome(unplanned_reason=f"the search failed: {reason}")
             case other:
                 raise TypeError(f"a plan was asked for, the pool answered {other!r}")
@@ -167,6 +174,7 @@ class ClaimedBatch:
             _log.debug("outcome is dropped: %s", error)
             return False
         if stands:
+            metrics.batch_settled(self._kind, time.monotonic() - self._began_s)
             tell_settled(outcome, self._planned)
         return bool(stands)
 
@@ -189,3 +197,9 @@ class ClaimedBatch:
                 await asyncio.sleep(retry_s)
                 retry_s = min(_LONGEST_RETRY_S, 2 * retry_s)
         return None
+
+
+def _kind_of(planned: Planned) -> metrics.OutcomeKind:
+    if planned.plan.fallback or not planned.plan.steps:
+        return "fixed"
+    return "interrupted" if planned.interrupted else "search"

@@ -68,7 +68,7 @@ def listen(
         _try_tcp(*split_address(address))
         port = server.add_secure_port(address, credentials) if credentials else server.add_insecure_port(address)
     except (OSError, RuntimeError) as error:
-        raise ListenError(_explain(address, setting, error)) from error
+        raise ListenError(explain(address, setting, error)) from error
     return f"{address.rpartition(':')[0]}:{port}"
 
 
@@ -118,7 +118,8 @@ def _try_unix(path: Path) -> None:
     raise OSError(errno.EADDRINUSE, "address in use")
 
 
-def _explain(address: str, setting: str, error: OSError | RuntimeError) -> str:
+def explain(address: str, setting: str, error: OSError | RuntimeError) -> str:
+    """Why an address cannot be had, and what to do, in one line."""
     number = error.errno if isinstance(error, OSError) else None
     if number == errno.EADDRINUSE:
         why = "another process listens there (another planner, perhaps)"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from dip.planner.v1 import planner_pb2 as pb
 from dip.validation import shown_reason, validate_get_job, validate_get_plan, validate_report_execution
 
+from planner_service import metrics
 from planner_service.server import recent, refusals
 from planner_service.server.batches import Batches
 from planner_service.server.budgets import Budgets
@@ -91,7 +92,7 @@ class PlannerServicer:
     async def register_job(self, request: pb.RegisterJobRequest, context: Context) -> pb.RegisterJobResponse:
         """Register an attempt of a job."""
         answer = await self._jobs.register(request)
-        self._dispatcher.serves(request.job_id)
+        self._serves(request.job_id)
         return answer
 
     async def submit_batch(self, request: pb.SubmitBatchRequest, context: Context) -> pb.SubmitBatchResponse:
@@ -114,6 +115,7 @@ class PlannerServicer:
             key = _key(job, request.replica, request.iteration)
             if await self._store.add_report(key, request.rank, report, summary=summary, fell_back=request.fallback):
                 self._dispatcher.withdraw(key.replica, request.iteration)
+                metrics.JOBS.reported(request.job_id, fallback=request.fallback, stalled_us=request.stalled_us)
         return pb.ReportExecutionResponse()
 
     async def plan(self, request: pb.PlanRequest, context: Context) -> bytes:
@@ -161,7 +163,7 @@ class PlannerServicer:
     async def _attempt(self, request: AttemptKey) -> AsyncIterator[CurrentJob]:
         """Find the attempt that a call is of; where it ends during the call, the caller is told why."""
         job = await self._jobs.current(request.job_id, request.attempt)
-        self._dispatcher.serves(request.job_id)
+        self._serves(request.job_id)
         try:
             yield job
         except AttemptOverError as error:
@@ -180,9 +182,16 @@ class PlannerServicer:
             raise await self._jobs.why_over(job_id, attempt) from error
         return await asyncio.to_thread(recent.statuses, found)
 
+    def _serves(self, job_id: str) -> None:
+        """Note that trainers of a job talk to this planner."""
+        self._dispatcher.serves(job_id)
+        metrics.JOBS.heard_of(job_id)
+
     def _on_over(self, job_id: str, current: int | None) -> None:
         self._dispatcher.end(job_id, current)
         self._budgets.forget(job_id)
+        if current is None:
+            metrics.JOBS.forget(job_id)
 
 
 def _key(job: CurrentJob, replica: int, iteration: int) -> BatchKey:

@@ -1,0 +1,72 @@
+"""Counts calls of the contract: how they ended, and how long they took."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import grpc.aio
+
+from planner_service.metrics import CallMetrics
+from planner_service.server.contract import SERVICE
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    Handler = grpc.RpcMethodHandler[Any, Any]
+
+
+class Counting(grpc.aio.ServerInterceptor):
+    """Measures every call, those that other interceptors turn away too: it comes before them."""
+
+    def __init__(self) -> None:
+        self._methods = {
+            f"/{SERVICE.full_name}/{method.name}": CallMetrics(method.name, streams=method.server_streaming)
+            for method in SERVICE.methods
+        }
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler | None:
+        """Let a call go on, measured; names that are not the contract's are not ours to count."""
+        handler = await continuation(handler_call_details)
+        method = self._methods.get(handler_call_details.method)
+        return handler if handler is None or method is None else _counted(handler, method)
+
+
+def _counted(handler: Handler, method: CallMetrics) -> Handler:
+    coders = {
+        "request_deserializer": handler.request_deserializer,
+        "response_serializer": handler.response_serializer,
+    }
+    if handler.unary_unary is not None:
+        return grpc.unary_unary_rpc_method_handler(_counting(handler.unary_unary, method), **coders)
+    if handler.unary_stream is not None:
+        return grpc.unary_stream_rpc_method_handler(_counting(handler.unary_stream, method), **coders)
+    return grpc.stream_stream_rpc_method_handler(_counting(handler.stream_stream, method), **coders)
+
+
+def _counting(behaviour: Any, method: CallMetrics) -> Callable[[Any, Any], Awaitable[Any]]:
+    """Do the same, and note its end; behaviours that stream write to their context and yield nothing."""
+
+    async def behave(request: Any, context: Any) -> Any:
+        began_s = time.monotonic()
+        code = grpc.StatusCode.UNKNOWN.name  # what gRPC makes of an error that nobody foresaw
+        try:
+            answer = await behaviour(request, context)
+            code = grpc.StatusCode.OK.name
+        except grpc.aio.AbortError:
+            code = context.code().name
+            raise
+        except asyncio.CancelledError:
+            code = grpc.StatusCode.CANCELLED.name
+            raise
+        finally:
+            method.ended(code, time.monotonic() - began_s)
+        return answer
+
+    return behave
