@@ -42,6 +42,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     parser.add_argument("--search-workers", metavar="N", help="DIP_SEARCH_WORKERS: solver processes; 0 chooses")
     parser.add_argument("--log-level", metavar="LEVEL", help="DIP_LOG_LEVEL: DEBUG, INFO, WARNING or ERROR")
+    parser.add_argument("--log-format", metavar="FORMAT", help="DIP_LOG_FORMAT: text, or json: an object a line")
     parser.set_defaults(run=run)
 
 
@@ -64,6 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
             store=arguments.store,
             search_workers=arguments.search_workers,
             log_level=arguments.log_level,
+            log_format=arguments.log_format,
         )
     except SettingsError as error:
         raise CommandError(str(error)) from error

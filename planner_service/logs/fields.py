@@ -38,6 +38,11 @@ def bound(**values: Value) -> Iterator[None]:
         _bound.reset(token)
 
 
+def bind(**values: Value) -> None:
+    """Bind further fields until the innermost block of `bound` or `afresh` ends."""
+    _bound.set({**_bound.get(), **values})
+
+
 @contextlib.contextmanager
 def afresh(**values: Value) -> Iterator[None]:
     """As `bound`, without what is bound around the block: for what is not about whoever happened to begin it."""

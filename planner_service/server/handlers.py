@@ -17,9 +17,11 @@ from google.protobuf import message_factory
 from google.protobuf.message import DecodeError, Message
 
 from planner_service.access import ANYONE, current_caller, peer_caller, set_caller
+from planner_service.metrics import ByteMetrics
 from planner_service.server import refusals
 from planner_service.server.authentication import check_job
 from planner_service.server.contract import SERVICE
+from planner_service.server.telling import tell_request
 from planner_service.store import StoreError
 
 if TYPE_CHECKING:
@@ -49,8 +51,10 @@ def add_servicer(server: grpc.aio.Server, servicer: Drainable) -> None:
         make = grpc.unary_stream_rpc_method_handler if method.server_streaming else grpc.unary_unary_rpc_method_handler
         behaviour = getattr(servicer, _snake_case(method.name))
         request_type = message_factory.GetMessageClass(method.input_type)
+        measured = ByteMetrics(method.name)
         handlers[method.name] = make(
-            _ending_with_a_status(servicer, behaviour, request_type), response_serializer=_serialize
+            _ending_with_a_status(servicer, behaviour, request_type, measured),
+            response_serializer=_serializer(measured),
         )
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE.full_name, handlers),))
 
@@ -59,6 +63,7 @@ def _ending_with_a_status(
     servicer: Drainable,
     behaviour: Callable[[Message, Context], Awaitable[Answer | None]],
     request_type: type[Message],
+    measured: ByteMetrics,
 ) -> Callable[[bytes, Context], Awaitable[Answer | None]]:
     """Turn what is raised on purpose into its status; gRPC makes UNKNOWN of a bug, and cancellation passes."""
 
@@ -68,6 +73,7 @@ def _ending_with_a_status(
                 raise refusals.draining()
             message = request_type.FromString(request)
             validate_names(message)
+            tell_request(message)
             check_job(message)
             return await behaviour(message, context)
         except DecodeError:
@@ -76,6 +82,7 @@ def _ending_with_a_status(
             await _refusal(error).abort(context)
 
     async def handle(request: bytes, context: Context) -> Answer | None:
+        measured.received(len(request))
         if current_caller() is ANYONE:  # no token said who it is
             set_caller(peer_caller(context.peer(), context.auth_context()))
         try:
@@ -98,6 +105,15 @@ def _refusal(error: refusals.RefusalError | InvalidRequestError | CannotFitError
             return refusals.failed_precondition(str(error))
         case StoreError():
             return refusals.of_store(error)
+
+
+def _serializer(measured: ByteMetrics) -> Callable[[object], bytes]:
+    def serialize(answer: object) -> bytes:
+        message = _serialize(answer)
+        measured.sent(len(message))
+        return message
+
+    return serialize
 
 
 def _serialize(answer: object) -> bytes:

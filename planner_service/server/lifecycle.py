@@ -4,28 +4,39 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from planner_service import logs, metrics
 from planner_service import settings as names
 from planner_service.access import Access
 from planner_service.loops import start_loop
 from planner_service.pool import SolverPool, default_workers, usable_cores
 from planner_service.pool.pool import DEFAULT_ENGINE
 from planner_service.server.authentication import Authentication
-from planner_service.server.channel_options import server_options
+from planner_service.server.channel_options import HEALTH_MESSAGE_BYTES, server_options
+from planner_service.server.client_calls import ClientCalls
 from planner_service.server.compilation import compile_beside
-from planner_service.server.contract import SERVICE
+from planner_service.server.contract import SERVICE, STREAMS
+from planner_service.server.counting import Counting
 from planner_service.server.handlers import add_servicer
+from planner_service.server.health import Health
 from planner_service.server.listening import ListenError, listen
+from planner_service.server.metrics_port import listen_for_metrics
+from planner_service.server.observing import Observing
+from planner_service.server.sampling import sample_store
 from planner_service.server.servicer import PlannerServicer
 from planner_service.server.tls import server_credentials
 from planner_service.store import PlanStore, open_store, without_password
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from planner_service.metrics import MetricsEndpoint
     from planner_service.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -45,7 +56,7 @@ class PlannerServer:
 
     Attributes
     ----------
-    address, health_address
+    address, health_address, metrics_address
         Where it listens, once started; with the port that was taken where the setting asked for port 0.
     """
 
@@ -53,6 +64,8 @@ class PlannerServer:
         self._settings = settings
         self.address = settings.listen
         self.health_address = settings.health_listen
+        self.metrics_address = settings.metrics_listen
+        self._endpoint: MetricsEndpoint | None = None
         self._store = store or open_store(
             settings.store,
             kept_iterations=settings.kept_iterations,
@@ -66,7 +79,7 @@ class PlannerServer:
             engine=engine,
         )
         self._servicer = PlannerServicer(self._store, self._pool, settings)
-        self._health = health.aio.HealthServicer()
+        self._health = Health()
         self._tasks: list[asyncio.Task[None]] = []
         self._store_answers = False
         self._store_changed = asyncio.Event()
@@ -94,28 +107,43 @@ class PlannerServer:
         except ListenError:
             await self._store.close()
             raise
-        await self._show_health()
+        self._show_health()
         await self._main_server.start()
         await self._health_server.start()
         self._pool.start()
         self._servicer.start()
+        if self._endpoint is not None:
+            self._endpoint.start()
         self._tasks = [
             asyncio.create_task(compile_beside(), name="compilation"),
             start_loop(self._follow_store(), "health"),
+            *(start_loop(work, name) for name, work in self._measuring().items()),
             start_loop(access.follow(self._servicer.on_tokens), "access"),
         ]
         _log.info(
-            "serving listen=%s health=%s store=%s workers=%d",
-            self.address,
-            self.health_address,
-            without_password(self._settings.store),
-            self._pool.workers,
+            "serving",
+            extra=logs.fields(
+                listen=self.address,
+                health=self.health_address,
+                metrics=self.metrics_address,
+                store=without_password(self._settings.store),
+                workers=self._pool.workers,
+            ),
         )
 
     def _listen(self, access: Access) -> None:
         options = server_options(max_message_bytes=self._settings.max_message_bytes)
-        self._main_server = grpc.aio.server(options=options, interceptors=[Authentication(access)])
-        self._health_server = grpc.aio.server(options=options)
+        limited = partial(
+            ClientCalls,
+            max_calls=self._settings.max_client_calls,
+            max_unread_bytes=self._settings.max_client_bytes,
+        )
+        self._main_server = grpc.aio.server(
+            options=options,
+            interceptors=[Observing(), Counting(), Authentication(access), limited(uncounted_streams=STREAMS)],
+        )
+        options = server_options(max_message_bytes=HEALTH_MESSAGE_BYTES)
+        self._health_server = grpc.aio.server(options=options, interceptors=[limited()])
         add_servicer(self._main_server, self._servicer)
         for server in (self._main_server, self._health_server):
             health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
@@ -134,11 +162,18 @@ class PlannerServer:
         self.health_address = listen(
             self._health_server, self._settings.health_listen, names.HEALTH_LISTEN, socket_mode=socket_mode
         )
+        self._endpoint, self.metrics_address = listen_for_metrics(self._settings.metrics_listen)
+
+    def _measuring(self) -> dict[str, Coroutine[Any, Any, None]]:
+        """What measures, where anybody can read it."""
+        if self._endpoint is None:
+            return {}
+        return {"event loop's lag": metrics.watch_event_loop(), "the store's metrics": sample_store(self._store)}
 
     async def drain(self) -> None:
         """Stop cleanly: unhealthy first, then no new calls, streams and solves ended, everything let go."""
-        _log.info("draining listen=%s", self.address)
-        await self._health.enter_graceful_shutdown()
+        _log.info("draining", extra=logs.fields(listen=self.address))
+        self._health.stop()
         await self._servicer.drain()
         await self._main_server.stop(grace=self._settings.drain_ms / 1000)
         for task in self._tasks:
@@ -147,10 +182,13 @@ class PlannerServer:
         await self._pool.close()
         await self._store.close()
         await self._health_server.stop(grace=0)
-        _log.info("stopped listen=%s", self.address)
+        if self._endpoint is not None:
+            await asyncio.to_thread(self._endpoint.close)
+        _log.info("stopped", extra=logs.fields(listen=self.address))
 
     def _on_available(self, answers: bool) -> None:
         self._store_answers = answers
+        metrics.store_available(answers)
         self._store_changed.set()
 
     async def _follow_store(self) -> None:
@@ -158,8 +196,8 @@ class PlannerServer:
         while True:
             await self._store_changed.wait()
             self._store_changed.clear()
-            await self._show_health()
+            self._show_health()
 
-    async def _show_health(self) -> None:
+    def _show_health(self) -> None:
         status = health_pb2.HealthCheckResponse
-        await self._health.set(SERVICE.full_name, status.SERVING if self._store_answers else status.NOT_SERVING)
+        self._health.set(SERVICE.full_name, status.SERVING if self._store_answers else status.NOT_SERVING)

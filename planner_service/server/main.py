@@ -7,8 +7,10 @@ import gc
 import logging
 import signal
 import sys
+import time
 from typing import TYPE_CHECKING, Final
 
+from planner_service import logs, tracing
 from planner_service.access import AccessError
 from planner_service.loops import stop_where_a_loop_fails
 from planner_service.pool.pool import DEFAULT_ENGINE
@@ -22,7 +24,10 @@ if TYPE_CHECKING:
 _COLLECTION_THRESHOLDS: Final = (10_000, 50, 100)
 """Objects, young collections and middle ones before a collection; Python's defaults are 700, 10 and 10."""
 
-_LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_LONGEST_FAREWELL_S, _SHORTEST_FAREWELL_S = 2.0, 0.5
+"""How long a planner that has drained waits for spans to be sent: within what is left of its time for draining."""
+
+_log = logging.getLogger(__name__)
 
 
 def serve(settings: Settings, *, engine: str = DEFAULT_ENGINE) -> int:
@@ -41,15 +46,18 @@ def serve(settings: Settings, *, engine: str = DEFAULT_ENGINE) -> int:
         The process's exit code: 0 after a clean drain, 1 where it could not start, which one line on stderr explains,
         or could not go on, which the log does.
     """
-    logging.basicConfig(level=settings.log_level, format=_LOG_FORMAT)
+    logs.log_to_stderr(level=settings.log_level, format=settings.log_format)
     try:
-        return asyncio.run(_serve(PlannerServer(settings, engine=engine)))
+        return asyncio.run(_serve(PlannerServer(settings, engine=engine), drain_s=settings.drain_ms / 1000))
     except (AccessError, ListenError, StoreError) as error:
-        print(f"dip serve: {error}", file=sys.stderr)
+        if settings.log_format == "json":
+            _log.critical("%s", error)
+        else:
+            print(f"dip serve: {error}", file=sys.stderr)
         return 1
 
 
-async def _serve(server: PlannerServer) -> int:
+async def _serve(server: PlannerServer, *, drain_s: float) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -61,10 +69,14 @@ async def _serve(server: PlannerServer) -> int:
         stop.set()
 
     stop_where_a_loop_fails(fail)
+    tracing.start()
     await server.start()
     settle_garbage_collection()
     await stop.wait()
+    draining_s = time.monotonic()
     await server.drain()
+    left_s = draining_s + drain_s - time.monotonic()
+    await tracing.stop(min(_LONGEST_FAREWELL_S, max(_SHORTEST_FAREWELL_S, left_s)))
     return int(failed.is_set())
 
 

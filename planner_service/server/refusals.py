@@ -9,6 +9,7 @@ from google.protobuf import any_pb2, duration_pb2
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
+from planner_service.server.telling import tell_refused
 from planner_service.store import (
     AttemptOverError,
     QueueBytesError,
@@ -51,7 +52,8 @@ class RefusalError(Exception):
         self.details = details
 
     async def abort(self, context: grpc.aio.ServicerContext[object, object]) -> NoReturn:
-        """End the call with this status."""
+        """End the call with this status, and say so in the log."""
+        tell_refused(self.code, _cut(self.message, _MESSAGE_CHARACTERS), peer=context.peer())
         rich = status_pb2.Status(code=self.code, message=_cut(self.message, _MESSAGE_CHARACTERS))
         for detail in self.details:
             packed = any_pb2.Any()

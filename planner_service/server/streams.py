@@ -23,10 +23,12 @@ from typing import TYPE_CHECKING, Final
 from dip.planner.v1 import planner_pb2 as pb
 from dip.validation import validate_stream_schedules
 
+from planner_service import metrics
 from planner_service import settings as names
 from planner_service.access import current_caller
 from planner_service.server import refusals
 from planner_service.store import Answer, AttemptOverError, PlanStore, ReplicaKey, TooOldError, Watch
+from planner_service.tracing import tracer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,17 +88,19 @@ class Streams:
         with self._store.watch(replica) as watch:
             self._open[watch] = (caller, request.job_id)
             self._open_of[caller.name] += 1
+            metrics.stream_opened()
             try:
                 # Too old: said before anything is sent.
                 await self._store.next_answer(replica, request.rank, request.first_iteration)
                 await context.send_initial_metadata(())
-                await self._write(replica, request, watch, context)
+                await self._write(replica, request, job.spec.cluster.ranks, watch, context)
             finally:
                 del self._open[watch]
                 self._open_of[caller.name] -= 1
                 if not self._open_of[caller.name]:
                     del self._open_of[caller.name]
                 self._ending.pop(watch, None)
+                metrics.stream_ended()
 
     def _check_room(self, caller: Caller) -> None:
         """Refuse one stream too many."""
@@ -112,7 +116,7 @@ class Streams:
             )
 
     async def _write(
-        self, replica: ReplicaKey, request: pb.StreamSchedulesRequest, watch: Watch, context: Context
+        self, replica: ReplicaKey, request: pb.StreamSchedulesRequest, ranks: int, watch: Watch, context: Context
     ) -> None:
         position = request.first_iteration
         while watch not in self._ending:
@@ -126,6 +130,8 @@ class Streams:
                 ) from error
             if answer is not None:
                 await context.write(answer.response or _unplanned(answer))
+                metrics.schedule_sent(is_plan=bool(answer.response))
+                tracer().delivered(replica, answer.iteration, rank=request.rank, ranks=ranks)
                 position = answer.iteration + 1
             if answer is None or not answer.more:
                 await watch.changed()

@@ -1,18 +1,37 @@
-"""What the log and a trace tell of a batch."""
+"""What the log and traces tell of calls and batches."""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from google.rpc import code_pb2
 
 from planner_service import logs
+from planner_service.access import current_caller
+from planner_service.tracing import tracer
 
 if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
     from planner_service.pool import Planned
     from planner_service.store import BatchKey, Outcome, ReplicaKey
     from planner_service.tracing import Span
 
+_TOLD: Final = {
+    "job_id": "job",
+    "attempt": "attempt",
+    "replica": "replica",
+    "rank": "rank",
+    "iteration": "iteration",
+    "first_iteration": "first_iteration",
+}
+"""Fields of requests, by what the log calls them."""
+
+_OF_STRANGERS: Final = (code_pb2.UNAUTHENTICATED, code_pb2.PERMISSION_DENIED)
+
 _log = logging.getLogger(__name__)
+_refused = logs.Throttle(_log)
 
 
 def about_replica(key: ReplicaKey) -> dict[str, logs.Value]:
@@ -23,6 +42,28 @@ def about_replica(key: ReplicaKey) -> dict[str, logs.Value]:
 def about(key: BatchKey) -> dict[str, logs.Value]:
     """Fields of lines about a batch."""
     return {**about_replica(key.replica), "iteration": key.iteration}
+
+
+def tell_request(request: Message) -> None:
+    """Say with what is told of a call from here on what it is about, and who calls.
+
+    Its names have to be validated by then.
+    """
+    held: dict[str, logs.Value] = {
+        told: getattr(request, name) for name, told in _TOLD.items() if name in request.DESCRIPTOR.fields_by_name
+    }
+    held["caller"] = current_caller().name
+    logs.bind(**held)
+    tracer().current().set(**held)
+
+
+def tell_refused(code: int, message: str, *, peer: str) -> None:
+    """Write that a call is refused; of many such calls, few lines and their number."""
+    status, method = code_pb2.Code.Name(code), logs.bound_fields().get("method")
+    level = logging.WARNING if code in _OF_STRANGERS else logging.INFO
+    caller = current_caller().name
+    _refused.line(level, "refused: %s", message, kind={"code": status, "method": method}, caller=caller, peer=peer)
+    tracer().current().status(code, message)
 
 
 def tell_settled(outcome: Outcome, planned: Planned | None) -> None:

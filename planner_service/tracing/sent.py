@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from opentelemetry import context as contexts
 from opentelemetry import trace as otel
+from opentelemetry.sdk.trace import ReadableSpan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,15 +48,6 @@ class SentSpan:
 class CallSpan(SentSpan):
     """The span of a call: the current one in its block, and ended with it, whichever way the call ends."""
 
-    def __init__(self, span: otel.Span) -> None:
-        super().__init__(span)
-        self._has_status = False
-
-    def status(self, code: int, message: str = "") -> None:
-        """Say with which gRPC status it ended."""
-        self._has_status = True
-        super().status(code, message)
-
     def __enter__(self) -> CallSpan:
         """Make it the current one."""
         self._token = contexts.attach(otel.set_span_in_context(self._span))
@@ -66,7 +58,7 @@ class CallSpan(SentSpan):
     ) -> None:
         """End it."""
         contexts.detach(self._token)
-        if not self._has_status:
+        if isinstance(self._span, ReadableSpan) and STATUS not in (self._span.attributes or {}):
             if error is None:
                 self.status(0)
             elif isinstance(error, Exception):
