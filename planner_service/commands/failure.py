@@ -4,6 +4,9 @@ from __future__ import annotations
 
 BAD_INPUT = 2
 CANNOT_FIT = 3
+UNREACHABLE = 4
+NO_SUCH_JOB = 5
+NOT_ALLOWED = 6
 
 
 class CommandError(Exception):
