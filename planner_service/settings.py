@@ -156,7 +156,7 @@ class Settings(BaseSettings):
         description="Calls of one client under way, its streams aside; one more gets RESOURCE_EXHAUSTED.",
     )
     max_client_bytes: int = Field(
-        default=256 * 2**20,
+        default=64 * 2**20,
         ge=2**20,
         description="What answers may take that one client has not read yet; one more gets RESOURCE_EXHAUSTED.",
     )
