@@ -12,6 +12,7 @@ from dip.errors import InvalidRequestError
 from dip.planner.v1 import planner_pb2 as pb
 from dip.validation import validate_register_job
 
+from planner_service import logs
 from planner_service import settings as names
 from planner_service.access import current_caller
 from planner_service.pool import Cancelled, Failed, Partitioned, PartitionTask, Refused, SolverPool
@@ -143,7 +144,7 @@ class Jobs:
         while not (job := await self.any_attempt(job_id)).record.closed:
             if await self._store.put_job(replace(job.record, closed=True)) is not None:
                 self._on_over(job_id, None)
-                _log.info("closed job_id=%s attempt=%d", job_id, job.record.attempt)
+                _log.info("closed", extra=logs.fields(job=job_id, attempt=job.record.attempt))
         self._specs.pop(job_id, None)
 
     async def statuses(self) -> list[pb.JobStatus]:
@@ -243,7 +244,8 @@ class Jobs:
             if written is not None:
                 self._on_over(request.job_id, request.attempt)
                 superseded = before.attempt if before else None
-                _log.info("registered job_id=%s attempt=%d superseded=%s", written.job_id, written.attempt, superseded)
+                about = logs.fields(job=written.job_id, attempt=written.attempt, superseded=superseded)
+                _log.info("registered", extra=about)
                 return written
 
     async def _admit(self, job_id: str, attempt: int, caller: str) -> None:
