@@ -8,7 +8,7 @@ import sys
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from planner_service.commands import bench, check, describe, export, plan, serve, token, workload
+from planner_service.commands import bench, check, describe, export, health, jobs, plan, serve, status, token, workload
 from planner_service.commands.failure import BAD_INPUT, CommandError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="dip", description="Pipeline schedules made for each batch.")
     parser.add_argument("--version", action="version", version=f"dip-planner {version('dip-planner')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for command in (serve, token, plan, check, describe, export, workload, bench):
+    for command in (serve, jobs, status, health, token, plan, check, describe, export, workload, bench):
         command.add_parser(commands)
     return parser
 

@@ -82,7 +82,8 @@ class _Locator(_CacheLocator):
 
 class _KernelCacheImpl(CompileResultCacheImpl):
     def __init__(self, function: Callable[..., Any]) -> None:
-        self._locator_classes = [_Locator]
+        locators: list[Any] = [_Locator]
+        self._locator_classes = locators
         super().__init__(function)
 
 
