@@ -6,7 +6,14 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Final
 
-from planner_service.commands.failure import BAD_INPUT, NO_SUCH_JOB, NOT_ALLOWED, UNREACHABLE, CommandError
+from planner_service.commands.failure import (
+    BAD_INPUT,
+    NO_SUCH_JOB,
+    NOT_ALLOWED,
+    PLANNER_FAILED,
+    UNREACHABLE,
+    CommandError,
+)
 
 if TYPE_CHECKING:
     import argparse
@@ -21,7 +28,7 @@ DEFAULT_ENDPOINT: Final = "127.0.0.1:50061"
 
 EXIT_CODES: Final = (
     f"Exits {BAD_INPUT} for bad input, {UNREACHABLE} where no planner answers, {NO_SUCH_JOB} where it knows no such "
-    f"job or iteration, {NOT_ALLOWED} where it does not tell this caller."
+    f"job or iteration, {NOT_ALLOWED} where it does not tell this caller, {PLANNER_FAILED} where it fails."
 )
 
 
@@ -67,8 +74,10 @@ def connected(arguments: argparse.Namespace) -> Iterator[PlannerClient]:
         raise CommandError(str(error), NO_SUCH_JOB) from error
     except failures.BadQuestionError as error:
         raise CommandError(str(error), BAD_INPUT) from error
-    except failures.WatchError as error:
+    except failures.NotAllowedError as error:
         raise CommandError(str(error), NOT_ALLOWED) from error
+    except failures.WatchError as error:
+        raise CommandError(str(error), PLANNER_FAILED) from error
 
 
 def _endpoints(arguments: argparse.Namespace) -> Endpoints:

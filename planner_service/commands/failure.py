@@ -7,6 +7,7 @@ CANNOT_FIT = 3
 UNREACHABLE = 4
 NO_SUCH_JOB = 5
 NOT_ALLOWED = 6
+PLANNER_FAILED = 7
 
 
 class CommandError(Exception):

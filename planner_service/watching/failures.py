@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import grpc
-from dip.connecting.variables import CA_FILE, CERT_FILE, PLANNER_ENDPOINT, TOKEN_FILE
+from dip.connecting.explaining import advice, explanation
+from dip.connecting.variables import PLANNER_ENDPOINT
 
 if TYPE_CHECKING:
     from dip.connecting import ClientFiles, Endpoint
+    from dip.connecting.tls import Tls
 
 
 class WatchError(Exception):
@@ -31,32 +33,16 @@ class BadQuestionError(WatchError):
     """The planner refuses the question itself."""
 
 
-_WITH_TLS: Final[tuple[tuple[str, str], ...]] = (
-    ("WRONG_VERSION_NUMBER", f"it speaks no TLS, which {CA_FILE} or {CERT_FILE} asks for"),
-    (
-        "CERTIFICATE_VERIFY_FAILED",
-        f"its certificate is not from the authorities in {CA_FILE}, or is not valid any more",
-    ),
-    ("Hostname Verification", "its certificate names another host than the endpoint does"),
-    ("Socket closed", f"it closed the connection: it may ask for a client's certificate ({CERT_FILE})"),
-)
-_WITHOUT_TLS: Final[tuple[tuple[str, str], ...]] = (
-    ("Socket closed", f"it closed the connection: it may speak TLS only ({CA_FILE} says whom to trust)"),
-    ("reset by peer", f"it closed the connection: it may speak TLS only ({CA_FILE} says whom to trust)"),
-)
-_EITHER: Final[tuple[tuple[str, str], ...]] = (
+_CAUSES: Final = (
     ("Connection refused", "nothing listens there"),
     ("No such file", "there is no such socket"),
     ("Permission denied", "the socket's permissions do not let this user in"),
     ("lookup", "there is no host of this name"),
     ("http1.x", "it speaks HTTP/1, so it is no planner"),
 )
-_AWAY: Final = frozenset(
-    (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED)
-)
 
 
-def failure(error: grpc.Call, endpoint: Endpoint, files: ClientFiles) -> WatchError:
+def failure(error: grpc.Call, endpoint: Endpoint, files: ClientFiles, tls: Tls | None) -> WatchError:
     """Return what a call's error means.
 
     Parameters
@@ -65,7 +51,7 @@ def failure(error: grpc.Call, endpoint: Endpoint, files: ClientFiles) -> WatchEr
         What the call ended with.
     endpoint
         Whom was asked.
-    files
+    files, tls
         What the connection was made with.
     """
     code = error.code()
@@ -73,18 +59,18 @@ def failure(error: grpc.Call, endpoint: Endpoint, files: ClientFiles) -> WatchEr
     match code:
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return AwayError(f"the planner at {endpoint} does not answer")
+        case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.RESOURCE_EXHAUSTED:
+            cause = explanation(details, endpoint, tls) or _cause(details)
+            return AwayError(f"the planner at {endpoint} is away: {cause}")
         case grpc.StatusCode.NOT_FOUND:
             return NoSuchJobError(details)
         case grpc.StatusCode.INVALID_ARGUMENT | grpc.StatusCode.OUT_OF_RANGE:
             return BadQuestionError(details)
-        case grpc.StatusCode.UNAUTHENTICATED:
-            return NotAllowedError(f"the planner at {endpoint} asks who calls ({TOKEN_FILE}): {details}")
-        case grpc.StatusCode.PERMISSION_DENIED:
-            return NotAllowedError(f"the planner at {endpoint} does not tell this caller: {details}")
+        case grpc.StatusCode.UNAUTHENTICATED | grpc.StatusCode.PERMISSION_DENIED:
+            told = f"the planner at {endpoint} does not tell this caller: {details}"
+            return NotAllowedError("\n".join(filter(None, (told, advice(code, files)))))
         case grpc.StatusCode.UNIMPLEMENTED:
-            return NotAllowedError(f"what listens at {endpoint} is no planner, or a much older one: {details}")
-    if code in _AWAY:
-        return AwayError(f"the planner at {endpoint} is away: {_cause(details, endpoint, files)}")
+            return WatchError(f"what listens at {endpoint} is no planner, or a much older one: {details}")
     return WatchError(f"the planner at {endpoint} failed ({code.name}): {details}")
 
 
@@ -98,9 +84,5 @@ def unreachable(tried: list[AwayError]) -> AwayError:
     )
 
 
-def _cause(details: str, endpoint: Endpoint, files: ClientFiles) -> str:
-    over_tls = files.tls and not endpoint.unix
-    for sign, meaning in (*(_WITH_TLS if over_tls else _WITHOUT_TLS), *_EITHER):
-        if sign in details:
-            return meaning
-    return details
+def _cause(details: str) -> str:
+    return next((meaning for sign, meaning in _CAUSES if sign in details), details)

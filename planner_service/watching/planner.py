@@ -111,7 +111,7 @@ class PlannerClient:
             except grpc.RpcError as error:
                 if not isinstance(error, grpc.Call):
                     raise
-                found = failure(error, endpoint, self._files)
+                found = failure(error, endpoint, self._files, credentials.tls)
                 if not isinstance(found, AwayError):
                     raise found from None
                 away.append(found)
