@@ -60,7 +60,6 @@ class TrainerAgent:
         self._metadata: dict[int, pb.Batch] = {}
         self._handed_out: deque[tuple[int, object]] = deque()
         self._iterations = self._without_plan = self._waited_us = 0
-        self._unplanned_reason = ""
         self._fallbacks = FallbackLog(quiet=link is None)
         self._closed = False
         atexit.register(self.close)
@@ -98,7 +97,7 @@ class TrainerAgent:
         InvalidRequestError
             The spec, batch or partition break the contract.
         ValueError
-            A variable of the environment is not what is allowed.
+            A variable of the environment is not what is allowed, or a file that it names cannot be used.
         StartError
             The planner refuses the job. Raised on every process.
         """
@@ -109,7 +108,7 @@ class TrainerAgent:
         if partition is not None:
             validate_partition(spec, partition)
         request = pb.RegisterJobRequest(spec=spec, representative_batch=representative_batch, partition=partition)
-        client = None if settings.endpoints is None else PlannerClient(settings.endpoints)
+        client = None if settings.endpoints is None else PlannerClient(settings.endpoints, files=settings.files)
         first = FirstRegistration(request, settings, client, step_timeout_s=mesh.timeout.total_seconds())
         start = agree_on_start(request, first, mesh)
         link = None if client is None else PlannerLink(client, start, replica=mesh.replica, rank=mesh.rank)
@@ -250,22 +249,22 @@ class TrainerAgent:
         self._iterations += 1
         if self._link is None:
             self._without_plan += 1
-            self._unplanned_reason = "no planner is configured"
-            return TakenPlan(iteration=iteration, batch=metadata, plan=None, waited_us=0)
+            return TakenPlan(
+                iteration=iteration, batch=metadata, plan=None, waited_us=0, reason="no planner is configured"
+            )
         before_ns = time.monotonic_ns()
         found = self._link.take(iteration, self._wait_s)
         waited_us = (time.monotonic_ns() - before_ns) // 1000
         self._waited_us += waited_us
-        self._unplanned_reason = found.reason if isinstance(found, Unplanned) else ""
-        self._without_plan += isinstance(found, Unplanned)
-        plan = None if isinstance(found, Unplanned) else found
-        return TakenPlan(iteration=iteration, batch=metadata, plan=plan, waited_us=waited_us)
+        if isinstance(found, Unplanned):
+            self._without_plan += 1
+            return TakenPlan(iteration=iteration, batch=metadata, plan=None, waited_us=waited_us, reason=found.reason)
+        return TakenPlan(iteration=iteration, batch=metadata, plan=found, waited_us=waited_us)
 
     def report(self, report: pb.ReportExecutionRequest) -> None:
         """Send what was measured, in the background."""
         if report.fallback:
-            reason = self._unplanned_reason or "the planner sent the fallback, or not every rank had the same plan"
-            self._fallbacks.note(report.iteration, reason)
+            self._fallbacks.note(report.iteration, report.fallback_reason)
         if self._link is not None:
             self._link.report(report)
 

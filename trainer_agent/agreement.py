@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 DIGEST_BYTES = 32
 NO_PLAN = bytes(DIGEST_BYTES)
+# Ranks that a reason names at most.
+_NAMED = 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,8 +59,8 @@ class Ballot:
         )
 
 
-def agreed(ballots: Sequence[Ballot]) -> bool:
-    """Decide a vote: True where all run the plan, False where all run the fallback.
+def disagreement(ballots: Sequence[Ballot]) -> str:
+    """Decide a vote: empty where all run the plan; otherwise all run the fallback, for the reason that is returned.
 
     Raises
     ------
@@ -70,16 +72,37 @@ def agreed(ballots: Sequence[Ballot]) -> bool:
     if strangers:
         seen = ", ".join(f"rank {rank} at iteration {ballot.iteration}" for rank, ballot in enumerate(ballots))
         raise RankMismatchError(what=f"the metadata of the batch ({seen})", ranks=strangers)
-    return first.plan_digest is not None and all(ballot == first for ballot in ballots)
+    without = [rank for rank, ballot in enumerate(ballots) if ballot.plan_digest is None]
+    if len(without) == len(ballots):
+        return "no rank had a plan"
+    if without:
+        return f"not every rank had a plan: {_ranks(without)} had none"
+    if elsewhere := [rank for rank, ballot in enumerate(ballots) if _when(ballot) != _when(first)]:
+        return f"not every rank is at the same iteration: {_ranks(elsewhere)} not where rank 0 is, {_when(first)}"
+    if others := [rank for rank, ballot in enumerate(ballots) if ballot.plan_digest != first.plan_digest]:
+        return f"not every rank had the same plan: {_ranks(others)} had another than rank 0"
+    return ""
 
 
-def vote(mesh: Mesh, ballot: Ballot) -> bool:
+def _when(ballot: Ballot) -> str:
+    return f"iteration {ballot.iteration} of attempt {ballot.attempt}"
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    """Name ranks, the first few of many."""
+    named = ", ".join(map(str, ranks[:_NAMED]))
+    more = f" and {len(ranks) - _NAMED} more" if len(ranks) > _NAMED else ""
+    return f"rank{'s' if len(ranks) > 1 else ''} {named}{more}"
+
+
+def vote(mesh: Mesh, ballot: Ballot) -> str:
     """Compare ballots over the ranks of this replica; collective on the CPU.
 
     Returns
     -------
-    bool
-        The same on all ranks: True where all of them bring the same plan for the same iteration of the same attempt.
+    str
+        The same on all ranks: empty where all of them bring the same plan for the same iteration of the same attempt,
+        and where they do not, in what they differ.
 
     Raises
     ------
@@ -89,12 +112,12 @@ def vote(mesh: Mesh, ballot: Ballot) -> bool:
         A rank did not vote.
     """
     if mesh.ranks == 1:
-        return agreed([ballot])
+        return disagreement([ballot])
     mine = torch.frombuffer(bytearray(ballot.to_bytes()), dtype=torch.uint8)
     found = [torch.empty_like(mine) for _ in range(mesh.ranks)]
     with naming(mesh.rank, -1, f"agreement on iteration {ballot.iteration}", mesh.timeout):
         dist.all_gather(found, mine, group=mesh.pipeline_control)
-    return agreed([Ballot.from_bytes(data.numpy().tobytes()) for data in found])
+    return disagreement([Ballot.from_bytes(data.numpy().tobytes()) for data in found])
 
 
 def compare(group: dist.ProcessGroup, mesh: Mesh, *, what: str, digest: bytes) -> None:

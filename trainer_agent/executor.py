@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,6 +13,7 @@ from dip.fallback import fallback_plan
 from dip.job import Job
 from dip.lowering import Phase
 from dip.planner.v1 import planner_pb2 as pb
+from dip.validation import shown_reason
 from torch import nn
 
 from trainer_agent.agreement import Ballot, compare, vote
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
     from trainer_agent.transfers import Transport
 
 _log = logging.getLogger(__name__)
+
+_SENT = "the planner sent the fixed fallback schedule: its own search failed, or found nothing that fits"
 
 
 class Executor:
@@ -212,42 +216,44 @@ class Executor:
         self._failed = True
         if self._pending is not None:
             self._pending.wait()
-        plan, program = self._decide(taken)
+        decided = self._decide(taken)
         weight = LossWeight.gather(
-            self._mesh, weight=self._loss_weight(batch), iteration=taken.iteration, training=program.training
+            self._mesh, weight=self._loss_weight(batch), iteration=taken.iteration, training=decided.program.training
         )
-        result = self._run(batch, taken, plan, program, weight)
+        result = self._run(batch, taken, decided, weight)
         self._pending = result.outcome
         self._steps += 1
         self._failed = False
         return result
 
-    def _decide(self, taken: TakenPlan) -> tuple[RankPlan, Program]:
+    def _decide(self, taken: TakenPlan) -> _Decided:
         """Agree with the other ranks, and compile what all of them run."""
-        plan, program = taken.plan, None
+        plan, program, reason = taken.plan, None, taken.reason
         if plan is not None and (plan.iteration != taken.iteration or plan.batch != taken.batch):
-            _log.warning("iteration %d: the plan is for another batch", taken.iteration)
-            plan = None
+            plan, reason = None, "refused: the plan is for another batch"
         if plan is not None:
             try:
                 program = self._compiler.compile(plan)
             except PlanError as error:
-                _log.warning("iteration %d: %s", taken.iteration, error)
-                plan = None
+                plan, reason = None, f"refused: {error}"
+        if reason and taken.plan is not None:
+            _log.warning("iteration %d: %s", taken.iteration, reason)
         ballot = Ballot(
             attempt=self._source.attempt,
             iteration=taken.iteration,
             batch_digest=batch_digest(taken.batch),
             plan_digest=None if plan is None else plan.digest,
         )
-        if vote(self._mesh, ballot) and plan is not None and program is not None:
-            return plan, program
+        differs = vote(self._mesh, ballot)
+        if not differs and plan is not None and program is not None:
+            return _Decided(plan, program, _SENT if plan.fallback else "")
         whole = fallback_plan(self._source.spec, self._source.partition, taken.batch)
         plan = RankPlan.of(whole, taken.batch, rank=self._mesh.rank, iteration=taken.iteration)
-        return plan, self._compiler.compile(plan)
+        return _Decided(plan, self._compiler.compile(plan), reason or differs)
 
-    def _run(self, batch: object, taken: TakenPlan, plan: RankPlan, program: Program, weight: LossWeight) -> StepResult:
+    def _run(self, batch: object, taken: TakenPlan, decided: _Decided, weight: LossWeight) -> StepResult:
         """Run the actions, then what all ranks do together."""
+        plan, program = decided.plan, decided.program
         run = _Run(self._mesh.rank, self._runners, Mailbox(self._transport, self._steps), batch, program, weight)
         timeline = make_timeline(self._mesh.device)
         if program.training:
@@ -269,10 +275,20 @@ class Executor:
             peak_memory_bytes=timeline.peak_bytes(),
             stalled_us=taken.waited_us,
             fallback=plan.fallback,
+            fallback_reason=shown_reason(decided.reason),
         )
         fill_report(report, [step.action for step in program.steps if isinstance(step, ComputeStep)], spans)
         self._source.report(report)
         return StepResult.of(taken, plan, report, outcome)
+
+
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    """What all ranks run, and why it is the fallback where it is."""
+
+    plan: RankPlan
+    program: Program
+    reason: str
 
 
 class _Run:

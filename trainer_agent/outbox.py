@@ -11,7 +11,7 @@ import grpc
 from dip.planner.v1 import planner_pb2 as pb
 
 from trainer_agent.backoff import Backoff
-from trainer_agent.client import PlannerCallError
+from trainer_agent.call_error import PlannerCallError
 from trainer_agent.session import SessionThread
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from trainer_agent.session import PlannerSession
 
 MAX_REPORTS = 32
+
+_WHO = "outbox"
 
 _log = logging.getLogger(__name__)
 
@@ -36,6 +38,8 @@ class Outbox:
         The attempt that they belong to.
     on_refused
         Called with an iteration and a reason when the planner will not plan a batch.
+    on_held_up
+        Called with a reason when batches cannot be handed over for now, and with none when one was.
     backoff
         Delays between attempts.
     """
@@ -45,10 +49,12 @@ class Outbox:
         session: PlannerSession,
         *,
         on_refused: Callable[[int, str], None],
+        on_held_up: Callable[[str], None] = lambda _: None,
         backoff: Backoff | None = None,
     ) -> None:
         self._session = session
         self._on_refused = on_refused
+        self._on_held_up = on_held_up
         self._backoff = backoff or Backoff()
         self._changed = threading.Condition()
         self._batches: dict[int, pb.Batch] = {}
@@ -128,6 +134,7 @@ class Outbox:
             else:
                 self._backoff.reset()
                 self._away = False
+                self._session.admission.granted(_WHO)
 
     def _next(self) -> tuple[int, pb.Batch] | pb.ReportExecutionRequest | None:
         """Wait for something to send: batches first, in the order of their submission. None: the session is over."""
@@ -156,6 +163,8 @@ class Outbox:
         except PlannerCallError as error:
             self._raise_if_to_be_sent_again(error)
             self._refused(iteration, error)
+        else:
+            self._on_held_up("")
 
     def _refused(self, iteration: int, error: PlannerCallError) -> None:
         if error.outage or error.code in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.OUT_OF_RANGE):
@@ -186,13 +195,16 @@ class Outbox:
             self._session.forgotten()
             self.submit_all_again()
             raise error
-        if error.retryable:
+        if error.retryable or error.denied:
             raise error
 
     def _wait_out(self, error: PlannerCallError) -> None:
+        self._on_held_up(f"{error.code.name}: {error.details}")
+        if error.denied:
+            self._session.admission.denied(_WHO, error)
         with self._changed:
             self._dropped_reports += len(self._reports)
             self._reports.clear()
             self._away = True
             self._changed.notify_all()
-        self._session.pause(self._backoff.next_delay_s(error.retry_after_s))
+        self._session.wait_out(error, self._backoff)

@@ -9,7 +9,7 @@ import grpc
 from dip.planner.v1 import planner_pb2 as pb
 
 from trainer_agent.backoff import Backoff
-from trainer_agent.client import PlannerCallError
+from trainer_agent.call_error import PlannerCallError
 from trainer_agent.outbox import Outbox
 from trainer_agent.prefetch import Prefetcher
 from trainer_agent.session import PlannerSession
@@ -18,6 +18,7 @@ from trainer_agent.window import ScheduleWindow, Unplanned
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from trainer_agent.admission import Admission
     from trainer_agent.client import PlannerClient
     from trainer_agent.plans import RankPlan
     from trainer_agent.silence import Silence
@@ -44,6 +45,8 @@ class PlannerLink:
         Makes the delays between attempts, for each thread.
     silence
         When a planner that answers nothing is given up for another one; as usual where not given.
+    admission
+        When a planner that turned this client away is asked again; as usual where not given.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class PlannerLink:
         rank: int,
         backoff: Callable[[], Backoff] = Backoff,
         silence: Silence | None = None,
+        admission: Admission | None = None,
     ) -> None:
         self._client = client
         self._window = ScheduleWindow(
@@ -67,8 +71,11 @@ class PlannerLink:
             rank=rank,
             registered=start.registered,
             on_over=self._window.planner_away,
+            admission=admission,
         )
-        self._outbox = Outbox(self._session, on_refused=self._window.refuse, backoff=backoff())
+        self._outbox = Outbox(
+            self._session, on_refused=self._window.refuse, on_held_up=self._window.held_up, backoff=backoff()
+        )
         self._prefetcher = Prefetcher(
             self._session, self._window, on_lost=self._outbox.submit_all_again, backoff=backoff(), silence=silence
         )

@@ -87,12 +87,15 @@ class TakenPlan:
         This rank's part of the plan; None where there is none in time.
     waited_us
         How long the training loop waited for it.
+    reason
+        Why there is no plan, in words; empty where there is one.
     """
 
     iteration: int
     batch: pb.Batch
     plan: RankPlan | None
     waited_us: int
+    reason: str = ""
 
 
 class PlanSource(Protocol):

@@ -10,7 +10,7 @@ import grpc
 from dip.planner.v1 import planner_pb2 as pb
 
 from trainer_agent.backoff import Backoff
-from trainer_agent.client import PlannerCallError
+from trainer_agent.call_error import PlannerCallError
 from trainer_agent.session import SessionThread
 from trainer_agent.silence import Silence
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from trainer_agent.session import PlannerSession
     from trainer_agent.window import ScheduleWindow
 
+_WHO = "prefetch"
+
 _log = logging.getLogger(__name__)
 
 
@@ -30,7 +32,8 @@ class Prefetcher:
     """One daemon thread that follows the stream; one for each pipeline rank.
 
     A stream that breaks is opened again, after a growing delay, at the first iteration that is still missing. A planner
-    that does not know the job is told about it first, with the partition that is loaded.
+    that does not know the job is told about it first, with the partition that is loaded; one that turns this client
+    away is asked again when that may help (see `Admission`).
 
     Where planners share a store, the stream follows the client from one to the next: when it breaks, when it says
     nothing for too long, and, between two answers, back to the preferred one. Nothing is lost with a change, for any of
@@ -102,25 +105,24 @@ class Prefetcher:
     def _run(self) -> None:
         session = self._session
         while not session.over:
-            delay_s = self._follow_until_lost()
+            lost = self._follow_until_lost()
             if not session.over:
                 self._reconnects += 1
                 self._on_lost()
-                session.pause(delay_s)
+                session.wait_out(lost, self._backoff)
 
-    def _follow_until_lost(self) -> float:
-        """Read one stream to its end; return how long to wait before the next, in seconds."""
+    def _follow_until_lost(self) -> PlannerCallError | None:
+        """Read one stream to its end; return what has to be waited out before the next."""
         self._silence.began()
         try:
             self._session.ensure_registered()
             self._follow()
         except PlannerCallError as error:
-            self._note(error)
-            return self._backoff.next_delay_s(error.retry_after_s)
+            return self._note(error)
         finally:
             self._stream = None
             self._silence.ended()
-        return self._backoff.next_delay_s()
+        return None
 
     def _follow(self) -> None:
         session = self._session
@@ -146,8 +148,10 @@ class Prefetcher:
         client.look_for_preferred(pb.GetJobRequest(job_id=self._session.job_id))
         return stream.endpoint != client.endpoint
 
-    def _note(self, error: PlannerCallError) -> None:
-        """Learn from the way a stream ended."""
+    def _note(self, error: PlannerCallError) -> PlannerCallError | None:
+        """Learn from the way a stream ended; return what has to be waited out."""
+        if error.denied:
+            return self._note_denial(error)
         if error.outage:
             self._note_outage(error)
         elif error.code == grpc.StatusCode.NOT_FOUND:
@@ -157,6 +161,22 @@ class Prefetcher:
             self._window.refuse(self._window.next_needed(), f"not planned: {error.details}")
         else:
             self._session.refused(error)
+        return error
+
+    def _note_denial(self, error: PlannerCallError) -> PlannerCallError | None:
+        """Ask the next planner, whose access file may be newer; where all have turned this client away, wait."""
+        client = self._session.client
+        self._outages += 1
+        if self._outages < len(client.endpoints) and client.leave(client.endpoint, str(error)):
+            _log.warning("%s; planner %s is asked next", error, client.endpoint)
+            return None
+        self._outages = 0
+        self._window.planner_away(f"the planner turns this client away ({error.code.name}: {error.details})")
+        if self._away_since is None:
+            self._away_since = self._clock()
+        if not self._session.over:
+            self._session.admission.denied(_WHO, error)
+        return error
 
     def _note_outage(self, error: PlannerCallError) -> None:
         """Have nobody wait any more once every planner has failed in turn, and say so; before, say who is next."""
@@ -176,6 +196,7 @@ class Prefetcher:
     def _note_answer(self, endpoint: Endpoint) -> None:
         self._backoff.reset()
         self._silence.heard()
+        self._session.admission.granted(_WHO)
         before, self._answered_by = self._answered_by, endpoint
         if before not in (None, endpoint):
             _log.info("planner %s answers in place of planner %s", endpoint, before)

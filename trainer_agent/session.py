@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from trainer_agent.client import PlannerCallError
+from trainer_agent.admission import Admission
+from trainer_agent.call_error import PlannerCallError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dip.planner.v1 import planner_pb2 as pb
 
+    from trainer_agent.backoff import Backoff
     from trainer_agent.client import PlannerClient
 
 _log = logging.getLogger(__name__)
@@ -37,6 +39,8 @@ class PlannerSession:
         Whether the planner has been told already.
     on_over
         Called with the reason when nothing is asked any more.
+    admission
+        Whether planners let this client in; made where not given.
     """
 
     def __init__(
@@ -48,8 +52,10 @@ class PlannerSession:
         rank: int,
         registered: bool,
         on_over: Callable[[str], None],
+        admission: Admission | None = None,
     ) -> None:
         self.client = client
+        self.admission = admission or Admission(client.shows_something_new)
         self.replica = replica
         self.rank = rank
         self._registration = registration
@@ -81,7 +87,7 @@ class PlannerSession:
         Raises
         ------
         PlannerCallError
-            The planner is away. If it refuses, the session is over.
+            The planner is away, or turns this client away. If it refuses the job, the session is over.
         """
         with self._registering:
             if self._registered or self.over:
@@ -89,7 +95,7 @@ class PlannerSession:
             try:
                 answer = self.client.register_job(self._registration)
             except PlannerCallError as error:
-                if error.outage:
+                if error.outage or error.denied:
                     raise
                 self.refused(error)
                 return
@@ -106,8 +112,8 @@ class PlannerSession:
     def refused(self, error: PlannerCallError) -> None:
         """End the session over an answer that asking again does not change.
 
-        What only a programming error brings about is raised in the thread that trains. A newer attempt, a closed job or
-        a permission that was taken away is no reason to stop a training: it goes on without plans.
+        What only a programming error brings about is raised in the thread that trains. A newer attempt or a closed job
+        is no reason to stop a training: it goes on without plans.
         """
         if error.code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.ALREADY_EXISTS):
             self.fail(error)
@@ -146,6 +152,21 @@ class PlannerSession:
         """Wait, unless the session ends meanwhile."""
         if seconds > 0:
             self._over.wait(seconds)
+
+    def wait_out(self, error: PlannerCallError | None, backoff: Backoff) -> None:
+        """Wait before the next try, unless the session ends meanwhile.
+
+        Parameters
+        ----------
+        error
+            What the last came to; None: a stream that just ended.
+        backoff
+            How long to wait, except where the planner turned this client away.
+        """
+        if error is not None and error.denied:
+            self.admission.wait(self._over)
+        else:
+            self.pause(backoff.next_delay_s(error.retry_after_s if error else 0.0))
 
     def raise_failure(self) -> None:
         """Raise what a background thread kept, once; called on the thread that trains."""

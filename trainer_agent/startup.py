@@ -11,7 +11,8 @@ import grpc
 from dip.partition import default_partition
 from dip.planner.v1 import planner_pb2 as pb
 
-from trainer_agent.client import REGISTER_TIMEOUT_S, PlannerCallError
+from trainer_agent.call_error import PlannerCallError
+from trainer_agent.client import REGISTER_TIMEOUT_S
 from trainer_agent.errors import TrainerAgentError
 from trainer_agent.first_rank import decided_by_first_rank
 
@@ -133,7 +134,8 @@ class FirstRegistration:
         Raises
         ------
         PlannerCallError
-            The planner refuses the job, for a reason that only its user can remove.
+            The planner refuses the job, for a reason that only its user can remove. Where it refuses who asks, training
+            starts without it: what is wrong may be put right any time, and a job that restarts by night must train.
         """
         if self._client is None:
             _log.warning(
@@ -141,11 +143,13 @@ class FirstRegistration:
                 "with `dip serve` and set it to host:port or unix:///path"
             )
             return self._alone()
-        if not self._client.wait_until_reachable(pb.GetJobRequest(job_id=self._request.job_id), self._wait_s):
+        asked = pb.GetJobRequest(job_id=self._request.job_id)
+        if not self._client.wait_until_reachable(asked, self._wait_s):
             _log.warning(
                 "no planner at %s: start one with `dip serve` or unset DIP_PLANNER_ENDPOINT; training goes on with the "
-                "fixed fallback schedule, and with plans as soon as a planner answers there",
+                "fixed fallback schedule, and with plans as soon as a planner answers there%s",
                 self._client.endpoints,
+                f" ({self._client.why_unreachable(asked)})" if self._wait_s else "",
             )
             return self._alone()
         return self._with_planners(self._client) or self._alone()
@@ -161,10 +165,13 @@ class FirstRegistration:
             try:
                 return self._registered(client, timeout_s=until_s - self._clock())
             except PlannerCallError as error:
-                if not error.outage:
+                if not (error.outage or error.denied):
                     raise
-                if not (others and error.elsewhere and self._clock() < until_s):
-                    _log.warning("%s; training goes on with the fixed fallback schedule until it answers", error)
+                if error.denied and others:
+                    client.leave(client.endpoint, str(error))
+                if not (others and (error.elsewhere or error.denied) and self._clock() < until_s):
+                    level = logging.ERROR if error.denied else logging.WARNING
+                    _log.log(level, "%s; training goes on with the fixed fallback schedule until it answers", error)
                     break
                 _log.warning("%s; planner %s is asked next", error, client.endpoint)
             others -= 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from dip.digests import batch_digest, partition_digest, streamed_digest
 from trainer_agent.plans import RankPlan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from dip.planner.v1 import planner_pb2 as pb
 
@@ -64,6 +65,8 @@ class ScheduleWindow:
         What the rank has loaded; schedules for another one are refused.
     capacity
         How many answers may wait for iterations that are not expected yet.
+    clock
+        Seconds that only go forward; how long the planner has been away is told by it.
     """
 
     def __init__(
@@ -73,17 +76,21 @@ class ScheduleWindow:
         ranks: int,
         partition: pb.Partition,
         capacity: int = DEFAULT_CAPACITY,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._rank = rank
         self._ranks = ranks
         self._partition = partition
         self._partition_digest = partition_digest(partition)
         self._capacity = capacity
+        self._clock = clock
         self._changed = threading.Condition()
         self._expected: dict[int, _Expected] = {}
         self._held: dict[int, _Arrived | Unplanned] = {}
         self._horizon = 0
         self._away = ""
+        self._away_since = 0.0
+        self._held_up = ""
         self._fruitless = 0
         self._closed = False
         self._late = 0
@@ -145,8 +152,14 @@ class ScheduleWindow:
     def planner_away(self, reason: str) -> None:
         """Note that no answer can come for now: what is not here yet is not waited for until one does."""
         with self._changed:
+            if not self._away:
+                self._away_since = self._clock()
             self._away = reason
             self._changed.notify_all()
+
+    def held_up(self, reason: str) -> None:
+        """Note why batches do not get to the planner for now; empty: they do. Answers are waited for all the same."""
+        self._held_up = reason
 
     def be_patient(self) -> None:
         """Wait for answers as at first: another planner is asked."""
@@ -164,7 +177,8 @@ class ScheduleWindow:
             How long to wait for it. Not waited for where the planner is away, and seldom where it is always too slow.
         """
         with self._changed:
-            if self._fruitless >= PATIENCE and self._fruitless % PROBE_EVERY:
+            fruitless = self._fruitless
+            if fruitless >= PATIENCE and fruitless % PROBE_EVERY:
                 wait_s = 0.0
             answered = self._changed.wait_for(lambda: iteration in self._held or self._away or self._closed, wait_s)
             if not answered:
@@ -172,9 +186,9 @@ class ScheduleWindow:
             expected = self._expected.pop(iteration)
             arrived = self._held.pop(iteration, None)
             self._changed.notify_all()
-            away = self._away
+            missing = self._why_missing(wait_s, fruitless)
         if arrived is None:
-            return Unplanned(away or "its schedule did not come in time", unanswered=True)
+            return Unplanned(missing, unanswered=True)
         if isinstance(arrived, Unplanned):
             return arrived
         return self._matched(iteration, expected, arrived)
@@ -184,6 +198,15 @@ class ScheduleWindow:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+
+    def _why_missing(self, wait_s: float, fruitless: int) -> str:
+        """Say why there is no answer: in words that stay the same while their cause does, numbers apart."""
+        if self._away:
+            return f"no schedule for {self._clock() - self._away_since:.0f} s: {self._away}"
+        waited = f"no schedule within {wait_s * 1000:.0f} ms"
+        if not wait_s and fruitless:
+            waited = f"no schedule yet, and not waited for, as none came in time for {fruitless} iterations"
+        return f"{waited}; the batch is not handed over ({self._held_up})" if self._held_up else waited
 
     def _wanted(self, iteration: int) -> bool:
         return iteration in self._expected or iteration >= self._horizon

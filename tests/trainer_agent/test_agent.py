@@ -111,9 +111,10 @@ def test_without_a_planner_nothing_is_waited_for(make: Callable[..., TrainerAgen
         taken = agent.take(batch)
         assert taken.plan is None
         assert taken.waited_us == 0
-        agent.report(pb.ReportExecutionRequest(iteration=taken.iteration, fallback=True))
+        assert taken.reason == "no planner is configured"
+        agent.report(pb.ReportExecutionRequest(iteration=taken.iteration, fallback=True, fallback_reason="why"))
     assert agent.stats.fallbacks == agent.stats.without_plan == 3
-    assert agent.stats.last_fallback_reason == "no planner is configured"
+    assert agent.stats.last_fallback_reason == "why"
 
 
 def test_evaluation_in_between_takes_numbers_of_its_own(make: Callable[..., TrainerAgent]) -> None:
@@ -195,17 +196,23 @@ def test_metadata_of_another_type_are_refused(make: Callable[..., TrainerAgent],
         next(iter(make(alone=True).wrap_loader("a", lambda _: wrong)))  # type: ignore[arg-type, return-value]
 
 
-def test_reports_of_fallbacks_carry_the_reason(planner: FakePlanner, make: Callable[..., TrainerAgent]) -> None:
+def test_a_fallback_is_counted_with_its_reason_and_both_are_reported(
+    planner: FakePlanner, make: Callable[..., TrainerAgent]
+) -> None:
     planner.fail_at("SubmitBatch", 1, grpc.StatusCode.FAILED_PRECONDITION, "cannot fit")
     agent = make()
+    reasons = []
     for batch in agent.wrap_loader("ab", describe):
-        iteration = agent.take(batch).iteration
-        agent.report(pb.ReportExecutionRequest(iteration=iteration, fallback=True))
+        taken = agent.take(batch)
+        reasons.append(taken.reason)
+        agent.report(pb.ReportExecutionRequest(iteration=taken.iteration, fallback=True, fallback_reason="why"))
+    assert reasons == ["not planned: cannot fit", ""]
     assert agent.stats.fallbacks == 2
     assert agent.stats.without_plan == 1
-    assert "not every rank had the same plan" in agent.stats.last_fallback_reason
+    assert agent.stats.last_fallback_reason == "why"
     eventually(lambda: len(planner.requests["ReportExecution"]) == 2)
     assert {report.job_id for report in planner.requests["ReportExecution"]} == {"job"}
+    assert {report.fallback_reason for report in planner.requests["ReportExecution"]} == {"why"}
 
 
 def test_a_closed_agent_says_so(make: Callable[..., TrainerAgent]) -> None:

@@ -17,7 +17,7 @@ from pipelines.plans import random_plan
 from pipelines.scripted import Raised, refused
 from pipelines.training import train_all
 
-from trainer_agent.agreement import Ballot, agreed
+from trainer_agent.agreement import Ballot, disagreement
 from trainer_agent.errors import RankMismatchError
 
 if TYPE_CHECKING:
@@ -41,30 +41,36 @@ def test_a_ballot_arrives_as_it_was(ballot: Ballot) -> None:
 
 
 @pytest.mark.parametrize(
-    "other",
+    ("other", "reason"),
     [
-        replace(BALLOT, attempt=4),
-        replace(BALLOT, iteration=6),
-        replace(BALLOT, plan_digest=b"q" * 32),
-        replace(BALLOT, plan_digest=None),
+        (replace(BALLOT, attempt=4), "not every rank is at the same iteration: {} not where rank 0 is, iteration 5"),
+        (replace(BALLOT, iteration=6), "not every rank is at the same iteration: {} not where rank 0 is, iteration 5"),
+        (replace(BALLOT, plan_digest=b"q" * 32), "not every rank had the same plan: {} had another than rank 0"),
+        (replace(BALLOT, plan_digest=None), "not every rank had a plan: {} had none"),
     ],
 )
-def test_one_other_vote_in_any_place_is_no_agreement(other: Ballot) -> None:
-    assert agreed([BALLOT] * 4)
-    for place in range(4):
+def test_one_other_vote_in_any_place_is_no_agreement_and_says_so(other: Ballot, reason: str) -> None:
+    assert not disagreement([BALLOT] * 4)
+    assert disagreement([other, *[BALLOT] * 3])
+    for place in range(1, 4):
         ballots = [BALLOT] * 4
         ballots[place] = other
-        assert not agreed(ballots)
+        assert disagreement(ballots).startswith(reason.format(f"rank {place}"))
+
+
+def test_many_that_differ_are_named_in_part() -> None:
+    ballots = [BALLOT, *[replace(BALLOT, plan_digest=None)] * 1000]
+    assert disagreement(ballots) == "not every rank had a plan: ranks 1, 2, 3, 4, 5, 6, 7, 8 and 992 more had none"
 
 
 def test_no_votes_at_all_are_no_agreement() -> None:
-    assert not agreed([replace(BALLOT, plan_digest=None)] * 3)
+    assert disagreement([replace(BALLOT, plan_digest=None)] * 3) == "no rank had a plan"
 
 
 def test_other_batches_are_an_error_that_names_the_ranks_that_differ() -> None:
     stranger = replace(BALLOT, batch_digest=b"c" * 32, iteration=9)
     with pytest.raises(RankMismatchError, match="rank 1 at iteration 9") as caught:
-        agreed([BALLOT, stranger, BALLOT, stranger])
+        disagreement([BALLOT, stranger, BALLOT, stranger])
     assert caught.value.ranks == (1, 3)
 
 

@@ -12,7 +12,8 @@ from dip.connecting import Endpoints
 from dip.planner.v1 import planner_pb2 as pb
 from fake_planner import FakePlanner
 
-from trainer_agent.client import PlannerCallError, PlannerClient
+from trainer_agent.call_error import PlannerCallError
+from trainer_agent.client import PlannerClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,7 +15,8 @@ from fake_planner import FakePlanner, FakeStore, eventually
 
 import trainer_agent.client
 from trainer_agent.backoff import Backoff
-from trainer_agent.client import PlannerCallError, PlannerClient
+from trainer_agent.call_error import PlannerCallError
+from trainer_agent.client import PlannerClient
 from trainer_agent.connections import Connections
 
 if TYPE_CHECKING:

@@ -12,12 +12,14 @@ from dip.planner.v1 import planner_pb2 as pb
 from fake_planner import eventually
 
 from trainer_agent.backoff import Backoff
-from trainer_agent.client import PlannerCallError, PlannerClient
+from trainer_agent.call_error import PlannerCallError
 from trainer_agent.outbox import MAX_REPORTS, Outbox
 from trainer_agent.session import PlannerSession
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from trainer_agent.client import PlannerClient
 
 BATCH = cases.batch(cases.documents(1))
 
@@ -30,6 +32,9 @@ class GatedClient:
         self.outcomes: list[grpc.StatusCode | None] = []
         self.entered: list[int] = []
         self.reports: list[int] = []
+
+    def shows_something_new(self) -> bool:
+        return False
 
     def submit_batch(self, request: pb.SubmitBatchRequest) -> None:
         self.entered.append(request.iteration)

@@ -17,7 +17,8 @@ from dip.planner.v1 import planner_pb2 as pb
 from fake_planner import FakePlanner, eventually
 
 from trainer_agent.backoff import Backoff
-from trainer_agent.client import PlannerCallError, PlannerClient
+from trainer_agent.call_error import PlannerCallError
+from trainer_agent.client import PlannerClient
 from trainer_agent.planner_link import PlannerLink
 from trainer_agent.plans import RankPlan
 from trainer_agent.startup import Start

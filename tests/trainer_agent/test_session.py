@@ -11,11 +11,13 @@ import pytest
 from dip.partition import default_partition
 from dip.planner.v1 import planner_pb2 as pb
 
-from trainer_agent.client import PlannerCallError, PlannerClient
+from trainer_agent.call_error import PlannerCallError
 from trainer_agent.session import PlannerSession, SessionThread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from trainer_agent.client import PlannerClient
 
 SPEC = cases.job(ranks=2)
 REGISTRATION = pb.RegisterJobRequest(job_id="job", attempt=7, spec=SPEC, partition=default_partition(SPEC))
@@ -28,6 +30,9 @@ class ScriptedClient:
 
     def __init__(self, answers: Sequence[pb.Partition | grpc.StatusCode]) -> None:
         self.answers = list(answers)
+
+    def shows_something_new(self) -> bool:
+        return False
 
     def register_job(self, request: pb.RegisterJobRequest) -> pb.RegisterJobResponse:
         assert request == REGISTRATION
@@ -76,7 +81,16 @@ def test_an_outage_is_the_callers_to_wait_out() -> None:
     assert not case.session.over
 
 
-@pytest.mark.parametrize("code", [grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.PERMISSION_DENIED])
+@pytest.mark.parametrize("code", [grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED])
+def test_being_turned_away_is_the_callers_to_wait_out(code: grpc.StatusCode) -> None:
+    case = Case(code, REGISTRATION.partition)
+    with pytest.raises(PlannerCallError):
+        case.session.ensure_registered()
+    case.session.ensure_registered()
+    assert not case.session.over
+
+
+@pytest.mark.parametrize("code", [grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNIMPLEMENTED])
 def test_a_refusal_ends_it_and_stops_nothing(code: grpc.StatusCode, caplog: pytest.LogCaptureFixture) -> None:
     case = Case(code)
     with caplog.at_level(logging.WARNING):

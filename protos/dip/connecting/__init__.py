@@ -2,8 +2,8 @@
 
 from dip.connecting.credentials import Credentials, CredentialSource, call_metadata, open_channel
 from dip.connecting.endpoint import Endpoint, Endpoints
+from dip.connecting.explaining import advice, explanation
 from dip.connecting.files import ClientFiles, ClientFilesError
-from dip.connecting.handshakes import explanation
 from dip.connecting.variables import VARIABLES, Variable
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Endpoint",
     "Endpoints",
     "Variable",
+    "advice",
     "call_metadata",
     "explanation",
     "open_channel",
