@@ -69,14 +69,14 @@ def test_first_batch_of_a_key_stands(in_store: InStore) -> None:
     async def scenario(store: PlanStore) -> None:
         await store.put_job(record())
         first = await store.add_batch(key(0), digest=b"one", batch=b"batch", limit=9)
-        assert await store.add_batch(key(0), digest=b"two", batch=b"other", limit=9) == first
-        assert (first.digest, first.settled) == (b"one", False)
+        assert await store.add_batch(key(0), digest=b"two", batch=b"other", limit=9) == replace(first, new=False)
+        assert (first.digest, first.settled, first.new) == (b"one", False, True)
         claim = await store.claim(claimant(), [])
         assert isinstance(claim, Claim)
         assert (claim.digest, claim.batch) == (b"one", b"batch")
         await store.settle(key(0), b"one", planned())
         again = await store.add_batch(key(0), digest=b"two", batch=b"other", limit=9)
-        assert (again.digest, again.settled) == (b"one", True)
+        assert (again.digest, again.settled, again.new) == (b"one", True, False)
 
     in_store(scenario)
 
@@ -187,7 +187,9 @@ def test_progress_is_the_highest_planned_and_reported(in_store: InStore) -> None
         for iteration in (4, 2):
             await store.add_report(key(iteration), 0, b"report")
         await plan(store, 7, unplanned())
-        assert await store.progress("job") == Progress(last_planned_iteration=4, last_reported_iteration=4, num_reported=2)
+        assert await store.progress("job") == Progress(
+            last_planned_iteration=4, last_reported_iteration=4, num_reported=2
+        )
 
     in_store(scenario)
 
@@ -363,7 +365,7 @@ def test_batch_that_comes_after_its_time_is_settled_at_once(in_store: InStore) -
         await store.put_job(record())
         await store.add_report(key(4), 1, b"report")
         added = await store.add_batch(key(4), digest=b"digest", batch=b"batch", limit=1, claimant=claimant())
-        assert (added.settled, added.claim) == (True, None)
+        assert (added.settled, added.new, added.claim) == (True, True, None)
         assert await store.next_answer(key(0).replica, 0, 0) == Answer(iteration=4, unplanned_reason=LATE)
         assert await claimed(store, claimant()) is None
 
