@@ -21,6 +21,7 @@ from google.protobuf.message import DecodeError
 from planner_service import settings as names
 from planner_service.access import ANYONE, current_caller, peer_caller, set_caller
 from planner_service.server import refusals
+from planner_service.server.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -30,7 +31,11 @@ if TYPE_CHECKING:
     Serve = Callable[["Handler", Any, Context], Awaitable[None]]
 
 REQUEST_S: Final = 60.0
-"""How long a request may take from a call's begin to its last byte."""
+"""How long a request may take to arrive."""
+
+RECEIVED_AT_ONCE: Final = 8
+"""Requests of one client that are received at once, each as large as a message may be; of others that wait for their
+turn, gRPC takes what fits an HTTP/2 window (64 KiB)."""
 
 _RETRY_MS: Final = 1_000
 
@@ -76,6 +81,7 @@ class ClientCalls(grpc.aio.ServerInterceptor):
         self._max_unread_bytes = max_unread_bytes
         self._uncounted_streams = uncounted_streams
         self._request_s = request_s
+        self._receiving = Turns(most=RECEIVED_AT_ONCE)
         self._calls: Counter[str] = Counter()
         self._unread_bytes: Counter[str] = Counter()
 
@@ -99,7 +105,7 @@ class ClientCalls(grpc.aio.ServerInterceptor):
     async def _answer(self, handler: Handler, _requests: object, context: Context) -> None:
         client = _client(context)
         with self._under_way(client):
-            answer = await handler.unary_unary(await self._request(handler, context), context)
+            answer = await handler.unary_unary(await self._request(client, handler, context), context)
             if answer is None:
                 return  # the call has its status
             serialized = handler.response_serializer(answer)
@@ -111,8 +117,9 @@ class ClientCalls(grpc.aio.ServerInterceptor):
             await self._open(handler, requests, context)
 
     async def _open(self, handler: Handler, _requests: object, context: Context) -> None:
-        with self._under_way(_client(context)):
-            request = await self._request(handler, context)
+        client = _client(context)
+        with self._under_way(client):
+            request = await self._request(client, handler, context)
         await handler.unary_stream(request, context)
 
     async def _converse(self, handler: Handler, requests: object, context: Context) -> None:
@@ -142,9 +149,9 @@ class ClientCalls(grpc.aio.ServerInterceptor):
         with _counted(self._unread_bytes, client, num_bytes):
             yield
 
-    async def _request(self, handler: Handler, context: Context) -> object:
+    async def _request(self, client: str, handler: Handler, context: Context) -> object:
         try:
-            async with asyncio.timeout(self._request_s):
+            async with self._receiving.turn(client), asyncio.timeout(self._request_s):
                 received = await context.read()
         except TimeoutError:
             raise refusals.out_of_time(f"the request did not arrive within {self._request_s:g} s") from None
