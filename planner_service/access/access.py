@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
+from planner_service import metrics
 from planner_service import settings as names
 from planner_service.access.certificates import Certificates, TlsFiles
 from planner_service.access.entries import parse_entries
@@ -83,6 +84,8 @@ class Access:
         """Log once of each certificate, and of each thing that is wrong with its dates."""
         if self.certificates is None:
             return
+        dates = self.certificates.validity
+        metrics.certificate_is_valid(dates.begins.timestamp(), dates.ends.timestamp())
         trouble = self.certificates.trouble(self._now())
         if trouble and self._warned != (self.certificates, trouble):
             _log.warning("the certificate in %s %s", names.TLS_CERT_FILE, trouble)

@@ -4,7 +4,7 @@ Rooms call a function where something happens; none of them knows a metric's nam
 """
 
 from planner_service.metrics.calls import ByteMetrics, CallMetrics, schedule_sent, stream_ended, stream_opened
-from planner_service.metrics.certificates import certificate_expires
+from planner_service.metrics.certificates import certificate_is_valid
 from planner_service.metrics.endpoint import MetricsEndpoint
 from planner_service.metrics.event_loop import watch_event_loop
 from planner_service.metrics.jobs import JOBS
@@ -29,7 +29,7 @@ __all__ = [
     "StoreFailure",
     "batch_settled",
     "batches_late",
-    "certificate_expires",
+    "certificate_is_valid",
     "plan_found",
     "pool_closed",
     "pool_opened",

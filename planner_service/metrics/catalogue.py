@@ -188,6 +188,12 @@ LOOP_LAG: Final = Histogram(
     buckets=_LAG_S,
     registry=REGISTRY,
 )
+CERTIFICATE_START: Final = Gauge(
+    "dip_tls_certificate_start_timestamp_seconds",
+    "When the certificate that the planner shows to trainers begins, in seconds since 1970; not there without TLS.",
+    ("certificate",),
+    registry=REGISTRY,
+)
 CERTIFICATE_EXPIRY: Final = Gauge(
     "dip_tls_certificate_expiry_timestamp_seconds",
     "When the certificate that the planner shows to trainers ends, in seconds since 1970; not there without TLS.",
