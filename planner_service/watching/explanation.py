@@ -35,7 +35,8 @@ def _planned(status: pb.IterationStatus) -> Iterator[str]:
 def _plan(status: pb.IterationStatus) -> Iterator[str]:
     if status.fallback:
         why = f" ({printable(status.found_by)})" if status.found_by else ""
-        yield f"The planner gave it the fixed schedule, of {duration(status.makespan_us)}, for want of a better{why}."
+        fixed = f"the fixed schedule, of {duration(status.makespan_us)}"
+        yield f"The planner gave it {fixed}, for want of a better one{why}."
         return
     found = f", found by {printable(status.found_by)}" if status.found_by else ""
     yield f"The planner planned {duration(status.makespan_us)} for it{found}, in {duration(status.search_ms * 1000)}."
@@ -51,7 +52,7 @@ def _ran(status: pb.IterationStatus, job: pb.JobStatus) -> Iterator[str]:
         yield "No rank has reported it yet."
         return
     count = len(status.ranks)
-    yield f"{'All' if count == job.ranks else count} of {counted(job.ranks, 'rank')} reported it."
+    yield f"{'All' if count == job.ranks else f'{count} of'} {counted(job.ranks, 'rank')} reported it."
     groups = fell_back(status)
     for group in groups:
         who = f"rank {ranges(group.ranks)}" if len(group.ranks) < job.ranks or job.ranks == 1 else "all ranks"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import grpc
-from dip.connecting.explaining import advice, explanation
-from dip.connecting.variables import PLANNER_ENDPOINT
+from dip.connecting.explaining import explanation
+from dip.connecting.variables import PLANNER_ENDPOINT, TOKEN_FILE
 
 if TYPE_CHECKING:
     from dip.connecting import ClientFiles, Endpoint
@@ -67,8 +67,10 @@ def failure(error: grpc.Call, endpoint: Endpoint, files: ClientFiles, tls: Tls |
         case grpc.StatusCode.INVALID_ARGUMENT | grpc.StatusCode.OUT_OF_RANGE:
             return BadQuestionError(details)
         case grpc.StatusCode.UNAUTHENTICATED | grpc.StatusCode.PERMISSION_DENIED:
-            told = f"the planner at {endpoint} does not tell this caller: {details}"
-            return NotAllowedError("\n".join(filter(None, (told, advice(code, files)))))
+            token = (
+                f"the token in {files.token_file!r}" if files.token_file else f"no token: {TOKEN_FILE} names its file"
+            )
+            return NotAllowedError(f"the planner at {endpoint} does not tell this caller ({token}): {details}")
         case grpc.StatusCode.UNIMPLEMENTED:
             return WatchError(f"what listens at {endpoint} is no planner, or a much older one: {details}")
     return WatchError(f"the planner at {endpoint} failed ({code.name}): {details}")

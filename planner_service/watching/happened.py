@@ -46,7 +46,7 @@ def _without_plan(of: Round, job: pb.JobStatus) -> Iterator[str]:
 def _ran(of: Round, job: pb.JobStatus) -> Iterator[str]:
     groups = of.fell_back
     yield from _fell_back(groups, job)
-    if of.stalled_us >= STALL_US:
+    if of.stalled_us >= STALL_US and not groups:  # else the reasons tell
         yield f"waited {duration(of.stalled_us)} for the schedule"
     if of.num_reports and not is_over(of, job):
         yield f"{of.num_reports} of {job.ranks * len(of.replicas)} ranks reported"

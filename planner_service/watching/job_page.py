@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 
 _WIDE: Final = 110
 _FALLBACK: Final = "yellow"
+_FOUND_BY: Final = 16
+_COLUMNS: Final = 46  # about what stands before the last column
+_WIDE_COLUMNS: Final = 82
+_LEAST_LEFT: Final = 20
+_MOST_LINES: Final = 3
+"""What a page tells of one iteration; `dip status --iteration` tells all of it."""
 
 
 def job_page(found: pb.GetJobResponse, *, width: int) -> RenderableType:
@@ -29,7 +35,7 @@ def job_page(found: pb.GetJobResponse, *, width: int) -> RenderableType:
     parts: list[RenderableType] = [_headline(found.status), _modules(found), Text(), *_progress(found.status)]
     newest_first = rounds(found.recent)[::-1]
     if newest_first:
-        parts += [Text(), _iterations(newest_first, found.status, wide=width >= _WIDE)]
+        parts += [Text(), _iterations(newest_first, found.status, width=width)]
     return Group(*parts)
 
 
@@ -69,35 +75,41 @@ def _progress(status: pb.JobStatus) -> Sequence[Text]:
     return [*lines, Text(facts)]
 
 
-def _iterations(newest_first: Sequence[Round], status: pb.JobStatus, *, wide: bool) -> Table:
+def _iterations(newest_first: Sequence[Round], status: pb.JobStatus, *, width: int) -> Table:
+    wide = width >= _WIDE
     table = bare_table()
     numbers = ["iteration", "planned", "gap", "measured", "to plan"]
     for name in [*numbers, "stalled", "search"] if wide else numbers:
         table.add_column(name, justify="right", no_wrap=True)
     if wide:
-        table.add_column("found by", no_wrap=True)
+        table.add_column("found by", no_wrap=True, max_width=_FOUND_BY, overflow="ellipsis")
     table.add_column("what happened", overflow="fold")
+    left = max(_LEAST_LEFT, width - (_WIDE_COLUMNS if wide else _COLUMNS))
     for of in newest_first:
-        table.add_row(*_row(of, status, wide=wide))
+        table.add_row(*(_numbers(of) + (_search(of) if wide else ())), _happened(of, status, _MOST_LINES * left))
     return table
 
 
-def _row(of: Round, status: pb.JobStatus, *, wide: bool) -> Sequence[Text]:
-    cells = [
+def _numbers(of: Round) -> tuple[Text, ...]:
+    return (
         Text(f"{of.iteration}"),
         Text(duration(of.makespan_us) if of.planned else "-"),
         Text(percent(of.gap) if of.gap is not None else "-"),
         Text(duration(of.measured_us) if of.measured_us else "-"),
         Text(relative(of.measured_us / of.makespan_us - 1) if of.compares else "-"),
-    ]
-    if wide:
-        cells += [Text(duration(of.stalled_us) if of.num_reports else "-"), *_search(of)]
-    phrases = happened(of, status)
-    return [*cells, Text("; ".join(phrases), style=_FALLBACK if of.fell_back or of.unplanned else "")]
+    )
 
 
-def _search(of: Round) -> Sequence[Text]:
+def _search(of: Round) -> tuple[Text, ...]:
+    stalled = Text(duration(of.stalled_us) if of.num_reports else "-")
     slowest = max(of.planned, key=lambda planned: planned.makespan_us, default=None)
     if slowest is None:
-        return [Text("-"), Text("-")]
-    return [Text(duration(slowest.search_ms * 1000)), Text(slowest.found_by or "-")]
+        return stalled, Text("-"), Text("-")
+    # An engine may say after a colon how it went about it.
+    return stalled, Text(duration(slowest.search_ms * 1000)), Text(slowest.found_by.partition(":")[0] or "-")
+
+
+def _happened(of: Round, status: pb.JobStatus, most: int) -> Text:
+    said = "; ".join(happened(of, status))
+    shown = said if len(said) <= most else f"{said[: most - 3]}..."
+    return Text(shown, style=_FALLBACK if of.fell_back or of.unplanned else "")

@@ -59,7 +59,7 @@ def state_in_words(status: pb.JobStatus) -> str:
         case JobState.AHEAD:
             return f"planned {counted(lead(status), 'iteration')} ahead of what ranks have run{waits}"
         case JobState.BEHIND:
-            return f"planning is behind: ranks have run iterations that it has no plans of yet{waits}"
+            return f"planning is behind: iteration {needed_iteration(status)} has no plan yet{waits}"
 
 
 def fell_back(status: pb.JobStatus) -> str:
