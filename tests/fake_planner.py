@@ -93,13 +93,23 @@ class FakePlanner(pb_grpc.PlannerServiceServicer):
         What a registration without a partition gets; the default one where not given.
     store
         What it shares with other planners; its own where not given.
+    tokens
+        The bearer tokens that it takes, until a test replaces them; None: it asks for none.
     """
 
     def __init__(
-        self, *, plans_at_once: bool = True, partition: pb.Partition | None = None, store: FakeStore | None = None
+        self,
+        *,
+        plans_at_once: bool = True,
+        partition: pb.Partition | None = None,
+        store: FakeStore | None = None,
+        tokens: frozenset[str] | None = None,
     ) -> None:
         self.plans_at_once = plans_at_once
         self.partition = partition
+        self.tokens = tokens
+        self.peers: dict[str, list[str]] = defaultdict(list)
+        self.shown: list[str] = []
         self.calls: Counter[str] = Counter()
         self.requests: dict[str, list[Message]] = defaultdict(list)
         self._failures: dict[tuple[str, int], Failure] = {}
@@ -112,11 +122,14 @@ class FakePlanner(pb_grpc.PlannerServiceServicer):
 
     # ------------------------------------------------------------ the script
 
-    def listen(self, address: str = "127.0.0.1:0") -> str:
-        """Start to listen; return the endpoint."""
+    def listen(self, address: str = "127.0.0.1:0", credentials: grpc.ServerCredentials | None = None) -> str:
+        """Start to listen, with TLS if there are credentials; return the endpoint."""
         self._server = grpc.server(futures.ThreadPoolExecutor(16), options=[("grpc.so_reuseport", 0)])
         pb_grpc.add_PlannerServiceServicer_to_server(self, self._server)
-        port = self._server.add_insecure_port(address)
+        if credentials is None:
+            port = self._server.add_insecure_port(address)
+        else:
+            port = self._server.add_secure_port(address, credentials)
         self._server.start()
         return address if address.startswith("unix:") else f"127.0.0.1:{port}"
 
@@ -253,14 +266,19 @@ class FakePlanner(pb_grpc.PlannerServiceServicer):
         return pb.CloseJobResponse()
 
     def _enter(self, rpc: str, request: Message, context: grpc.ServicerContext) -> None:
+        shown = dict(context.invocation_metadata()).get("authorization", "")
         with self._state:
             self.calls[rpc] += 1
             self.requests[rpc].append(request)
+            self.peers[rpc].append(context.peer())
+            self.shown.append(shown)
             failure = self._failures.pop((rpc, self.calls[rpc]), None)
             self._state.notify_all()
             assert self._state.wait_for(lambda: rpc not in self._hanging, PATIENCE_S), f"{rpc} hangs for too long"
         if failure is not None:
             failure.abort(context)
+        if self.tokens is not None and shown not in {f"Bearer {token}" for token in self.tokens}:
+            context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token is not known here")
 
     def _known(self, attempt: int, context: grpc.ServicerContext) -> None:
         with self._state:

@@ -50,12 +50,10 @@ class ClientFiles:
     allow_insecure: bool = False
 
     def __post_init__(self) -> None:
-        for given, there, missing in (
-            (self.cert_file and not self.key_file, CERT_FILE, KEY_FILE),
-            (self.key_file and not self.cert_file, KEY_FILE, CERT_FILE),
-        ):
-            if given:
-                raise ClientFilesError(f"{there}: {given!r}; needs {missing}, which is unset")
+        if self.cert_file and not self.key_file:
+            raise ClientFilesError(f"{CERT_FILE}: {self.cert_file!r}; needs {KEY_FILE}, which is unset")
+        if self.key_file and not self.cert_file:
+            raise ClientFilesError(f"{KEY_FILE}: {self.key_file!r}; needs {CERT_FILE}, which is unset")
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> ClientFiles:
@@ -110,16 +108,22 @@ def read(variable: str, path: str, *, at_most: int) -> bytes:
         It cannot be read, is no regular file, is empty or has more bytes than it may have.
     """
     try:
-        if not stat.S_ISREG(Path(path).stat().st_mode):
-            raise ClientFilesError(f"{variable}: {path!r}; must be a regular file")
-        with Path(path).open("rb") as file:
-            content = file.read(at_most + 1)
+        # Not to wait for the other end of a pipe.
+        regular = stat.S_ISREG(Path(path).stat().st_mode)
+        content = _start_of(path, at_most + 1) if regular else b""
     except OSError as error:
         raise ClientFilesError(f"{variable}: {path!r}; cannot be read: {error.strerror}") from error
     except ValueError:  # a zero byte in its name
         raise ClientFilesError(f"{variable}: {path!r}; is no name of a file") from None
+    if not regular:
+        raise ClientFilesError(f"{variable}: {path!r}; must be a regular file")
     if not content.strip():
         raise ClientFilesError(f"{variable}: {path!r}; is empty")
     if len(content) > at_most:
         raise ClientFilesError(f"{variable}: {path!r}; has more than {at_most} bytes")
     return content
+
+
+def _start_of(path: str, size: int) -> bytes:
+    with Path(path).open("rb") as file:
+        return file.read(size)
