@@ -32,7 +32,7 @@ LONGEST_S: Final = 5.0
 """From the moment when a connection is made until it is cut, whatever it does."""
 MOST_REQUEST_BYTES: Final = 16 * 2**10
 
-_POLL_S: Final = 0.25
+_POLL_S: Final = 0.1
 _REST: Final = 4
 """Times what a text took to make, for which the next one waits: a flood of requests gets a fifth of a core at most."""
 
