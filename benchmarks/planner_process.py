@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 CHANNEL_OPTIONS = (("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1))
 """For channels to it: straight there, on a connection of their own."""
 
-_SERVING = re.compile(r"serving listen=(\S+) health=(\S+)")
+_SERVING = re.compile(r"serving listen=(\S+) health=(\S+) metrics=(\S+)")
 # A line of the log of that level, or what Python writes of an exception that nobody took.
 _TROUBLE = re.compile(r"^\S+ \S+ (ERROR|CRITICAL) |^Traceback \(most recent call last\)|^Fatal Python error")
 _FREE = {
@@ -49,7 +49,7 @@ class PlannerProcess:
 
     Attributes
     ----------
-    address, health_address
+    address, health_address, metrics_address
         Where it listens, once started; there again if it is started anew.
     """
 
@@ -59,7 +59,7 @@ class PlannerProcess:
         self._directory = tempfile.TemporaryDirectory(prefix="dip-planner-")
         self._log = Path(self._directory.name) / "planner.log"
         self._process: subprocess.Popen[bytes] | None = None
-        self.address = self.health_address = ""
+        self.address = self.health_address = self.metrics_address = ""
 
     @property
     def pid(self) -> int:
@@ -88,8 +88,12 @@ class PlannerProcess:
             if not self.alive or time.monotonic() > deadline:
                 raise RuntimeError(f"the planner does not start:\n{self.log()}")
             time.sleep(_POLL_S)
-        self.address, self.health_address = serving[1], serving[2]
-        self._settings |= {names.LISTEN: self.address, names.HEALTH_LISTEN: self.health_address}  # if it starts again
+        self.address, self.health_address, self.metrics_address = serving.groups()
+        self._settings |= {  # if it starts again
+            names.LISTEN: self.address,
+            names.HEALTH_LISTEN: self.health_address,
+            names.METRICS_LISTEN: self.metrics_address,
+        }
         return self
 
     def log(self) -> str:

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import yaml
+from observability_files import ALERTS, dashboard, expressions, panels, rules, selectors
 
 from planner_service.metrics.catalogue import REGISTRY
 from planner_service.metrics.table import described
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-ROOT = Path(__file__).resolve().parents[2]
-DASHBOARD = ROOT / "deploy" / "observability" / "grafana-dashboard.json"
-ALERTS = ROOT / "deploy" / "observability" / "prometheus-alerts.yaml"
-RUNBOOK = ROOT / "docs" / "metrics.md"
+RUNBOOK = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
 
 OF_TARGETS = {"job", "instance"}
 """Labels that Prometheus adds to all that it reads of one target."""
 
 NAME = re.compile(r"\b(?:dip|process)_[a-z0-9_]+\b")
-SELECTOR = re.compile(r"\b((?:dip|process)_[a-z0-9_]+)\s*\{([^}]*)\}")
-LABEL = re.compile(r'([a-z_]+)\s*(?:=~|!~|!=|=)\s*"')
 GROUPING = re.compile(r"\b(?:by|on|without|ignoring)\s*\(([^)]*)\)")
 
 
@@ -52,32 +44,6 @@ def metrics() -> dict[str, set[str]]:
 METRICS = metrics()
 
 
-def dashboard() -> dict[str, Any]:
-    loaded = json.loads(DASHBOARD.read_text())
-    assert isinstance(loaded, dict)
-    return loaded
-
-
-def panels() -> list[dict[str, Any]]:
-    return [panel for panel in dashboard()["panels"] if panel["type"] != "row"]
-
-
-def rules() -> list[dict[str, Any]]:
-    return [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
-
-
-def expressions() -> Iterator[tuple[str, str]]:
-    """Every query, with where it stands."""
-    for panel in panels():
-        for target in panel["targets"]:
-            yield panel["title"], target["expr"]
-    for variable in dashboard()["templating"]["list"]:
-        if variable["type"] == "query":
-            yield f"${variable['name']}", variable["definition"]
-    for rule in rules():
-        yield rule["alert"], rule["expr"]
-
-
 EXPRESSIONS = list(expressions())
 IDS = [where for where, _ in EXPRESSIONS]
 
@@ -87,9 +53,9 @@ def unknown(expression: str) -> list[str]:
     bare = re.sub(r'"[^"]*"', '""', expression)
     used = {name for name in NAME.findall(bare) if name in METRICS}
     wrong = [f"metric {name}" for name in NAME.findall(bare) if name not in METRICS]
-    for name, selected in SELECTOR.findall(expression):
-        known = METRICS.get(name, set())
-        wrong += [f"label {label} of {name}" for label in LABEL.findall(selected) if label not in known]
+    for selector in selectors(expression):
+        known = METRICS.get(selector.name, set())
+        wrong += [f"label {label} of {selector.name}" for label, _, _ in selector.matchers if label not in known]
     shared = set.intersection(*(METRICS[name] for name in used)) if used else set()
     for grouping in GROUPING.findall(bare):
         wrong += [f"grouping by {label}" for label in re.findall(r"[a-z_]+", grouping) if label not in shared]
