@@ -20,6 +20,9 @@ Value = str | int | float | bool | None
 ATTRIBUTE: Final = "fields"
 """Name of the fields among the attributes of a record."""
 
+OUTPUT: Final = "output"
+"""Name of the field that holds what another program wrote: as many lines as it likes, and never cut."""
+
 _bound: ContextVar[Mapping[str, Value]] = ContextVar("log_fields", default=MappingProxyType({}))
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from pythonjsonlogger.json import JsonFormatter
 
-from planner_service.logs.fields import fields_of
+from planner_service.logs.fields import OUTPUT, fields_of
 
 LONGEST_VALUE: Final = 1_000
 """Characters of a field; the rest is left out."""
@@ -34,7 +34,9 @@ class TextLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Write the line, and below it what else there is."""
         record.message, record.asctime = record.getMessage(), self.formatTime(record)
-        pairs = (f" {name}={text_of(value)}" for name, value in fields_of(record).items())
+        held = fields_of(record)
+        output = str(held.pop(OUTPUT, ""))
+        pairs = (f" {name}={text_of(value)}" for name, value in held.items())
         lines = [escaped(self.formatMessage(record)) + "".join(pairs)]
         if record.exc_info:
             lines += self.formatException(record.exc_info).split("\n")
@@ -42,6 +44,7 @@ class TextLines(logging.Formatter):
             lines += record.exc_text.split("\n")
         if record.stack_info:
             lines += record.stack_info.split("\n")
+        lines += output.splitlines()
         # Each further line is indented: none passes for a line of the log.
         return f"\n{_INDENT}".join([lines[0], *map(escaped, lines[1:])])
 
@@ -57,7 +60,7 @@ class JsonLines(JsonFormatter):
         data["logger"] = record.name
         data["message"] = record.message
         for name, value in fields_of(record).items():
-            data.setdefault(name, _cut(value) if isinstance(value, str) else value)
+            data.setdefault(name, _cut(value) if isinstance(value, str) and name != OUTPUT else value)
         for name, ours in (("exc_info", "exception"), ("stack_info", "stack")):
             if more.get(name):
                 data[ours] = more[name]

@@ -131,8 +131,10 @@ class SolverPool:
             metrics.worker_ready()
             try:
                 while (solve := await self._next(worker)) is not None:
+                    worker.works_on(solve.log_fields)
                     with logs.afresh(**solve.log_fields):
                         await self._run(worker, solve)
+                    worker.works_on({})
                 metrics.worker_lost("died")  # with nothing to do
             except WorkerLostError as error:
                 _log.debug("worker is replaced: %s", error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import pickle
 import signal
@@ -13,12 +14,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from planner_service.logs import ChildOutput
 from planner_service.pool.messages import HEADER, Finished, Found, Message, Ready, Taken, pack
 from planner_service.pool.starvation import starved_s
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from planner_service import logs
     from planner_service.pool.messages import SplitPlan, Task
 
 START_LIMIT_S: Final = 300.0
@@ -38,6 +41,9 @@ _SHORTEST_EXTENSION_S: Final = 0.05
 
 _STOPPED_S: Final = 0.5
 """A wait that ends so much too late was not late: this process was stopped."""
+
+
+_log = logging.getLogger(__name__)
 
 
 class WorkerLostError(Exception):
@@ -61,11 +67,17 @@ class WorkerProcess:
     """One live worker. Made by `start`; does one task at a time."""
 
     def __init__(
-        self, process: asyncio.subprocess.Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        process: asyncio.subprocess.Process,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        output: ChildOutput,
     ) -> None:
         self._process = process
         self._reader = reader
         self._writer = writer
+        self._output = output
+        self.works_on({})
         self.exited: asyncio.Task[int] = asyncio.create_task(process.wait())
 
     @classmethod
@@ -85,6 +97,8 @@ class WorkerProcess:
         async with contextlib.AsyncExitStack() as undo:
             undo.enter_context(theirs)
             undo.callback(writer.close)
+            output = await ChildOutput.open(_log)
+            undo.push_async_callback(output.end)
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 *("-P", "-m", "planner_service.pool.worker"),
@@ -94,11 +108,13 @@ class WorkerProcess:
                 *("--engine", engine),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.DEVNULL,
+                stderr=output.write_end,
                 pass_fds=(theirs.fileno(),),
                 env=_environment(),
             )
             theirs.close()
-            worker = cls(process, reader, writer)
+            output.is_inherited()
+            worker = cls(process, reader, writer, output)
             undo.push_async_callback(worker.end)
             await worker._become_ready()
             undo.pop_all()
@@ -181,6 +197,11 @@ class WorkerProcess:
         """Kill the process, and wait until it is gone."""
         self.kill()
         await asyncio.wait({self.exited}, timeout=_EXIT_LIMIT_S)
+        await self._output.end()
+
+    def works_on(self, about: Mapping[str, logs.Value]) -> None:
+        """Say with what it writes to the log what it is about."""
+        self._output.about = {**about, "worker": self._process.pid}
 
     async def _become_ready(self) -> None:
         try:

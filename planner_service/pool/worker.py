@@ -78,11 +78,13 @@ def main() -> None:
     _limit_memory(arguments.memory_bytes)
     engine = cast("Engine", importlib.import_module(arguments.engine))
     engine.warm_up()
-    with socket.socket(fileno=arguments.socket) as connection:
-        send(connection, Ready())
-        while (task := receive_task(connection)) is not None:
-            send(connection, Taken())
-            send(connection, Finished(result=_answer(engine, task, connection)))
+    # Closed by the end of the process alone: on an error, the pool must not see it close, and kill this process, before
+    # Python has written what went wrong.
+    connection = socket.socket(fileno=arguments.socket)
+    send(connection, Ready())
+    while (task := receive_task(connection)) is not None:
+        send(connection, Taken())
+        send(connection, Finished(result=_answer(engine, task, connection)))
 
 
 def _answer(engine: Engine, task: PlanTask | PartitionTask, connection: socket.socket) -> Answer:

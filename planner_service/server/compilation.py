@@ -10,6 +10,7 @@ import sys
 import time
 
 from planner_service.kernel_cache import CACHE, are_compiled
+from planner_service.logs import ChildOutput
 
 _log = logging.getLogger(__name__)
 
@@ -27,13 +28,16 @@ async def compile_beside() -> None:
         CACHE,
     )
     started = time.monotonic()
+    output = await ChildOutput.open(_log)
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-P", "-m", "planner_service.warmup"),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
+        stderr=output.write_end,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path)},
     )
+    output.is_inherited()
     try:
         code = await process.wait()
     finally:
@@ -41,6 +45,7 @@ async def compile_beside() -> None:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
+        await output.end()
     if code == 0:
         _log.info("compiled the search's kernels in %.0f s: plans are searched from now on", time.monotonic() - started)
     else:
