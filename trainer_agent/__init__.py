@@ -1,6 +1,7 @@
 """What runs beside the training loop on every rank: takes plans, agrees on them, runs them."""
 
-from trainer_agent import forking as forking
+from dip.connecting import forking as forking
+
 from trainer_agent.agent import TrainerAgent
 from trainer_agent.errors import TrainerAgentError
 from trainer_agent.executor import Executor

@@ -1,5 +1,6 @@
 """How a client of the planner connects, an agent or a command alike: addresses, TLS, tokens. Needs grpcio."""
 
+from dip.connecting import forking as forking
 from dip.connecting.credentials import Credentials, CredentialSource, call_metadata, open_channel
 from dip.connecting.endpoint import Endpoint, Endpoints
 from dip.connecting.explaining import advice, explanation

@@ -2,8 +2,8 @@
 
 gRPC's own fork handlers, on by default, crash the child of a process that has a stream open (grpcio 1.85: "skipping
 fork() handlers", then a segmentation fault). Without them a child is safe as long as it leaves gRPC alone, as the agent
-does: see `PlannerClient`. Whoever sets the variable keeps what they set; a program that imports grpc before
-trainer_agent and forks data loaders has to set it itself.
+does: see `trainer_agent.client.PlannerClient`. Whoever sets the variable keeps what they set; a program that imports
+grpc before trainer_agent and forks data loaders has to set it itself.
 """
 
 import os
