@@ -1,0 +1,113 @@
+"""Follows docs/operators-walk.md in an empty folder, command by command, and shows that what it promises is seen."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+WALK = ROOT / "docs" / "operators-walk.md"
+BLOCK = re.compile(r"^```sh ?(?P<how>[a-z]*)\n(?P<commands>.*?)^```$", re.MULTILINE | re.DOTALL)
+PORTS = {"50061": "DIP_LISTEN", "50062": "DIP_HEALTH_LISTEN", "9464": "DIP_METRICS_LISTEN"}
+TRIES, LIMIT_S = 400, 540
+
+
+def _blocks() -> list[tuple[str, str]]:
+    """How each block is run, and its commands; on free ports, as another planner may be running on the walk's."""
+    text = WALK.read_text(encoding="utf-8")
+    probes = [socket.create_server(("127.0.0.1", 0)) for _ in PORTS]
+    free = dict(zip(PORTS, (probe.getsockname()[1] for probe in probes), strict=True))
+    for probe in probes:
+        probe.close()
+    for written, port in free.items():
+        text = text.replace(written, str(port))
+    listens = "".join(f"{name}=127.0.0.1:{free[port]}\n" for port, name in PORTS.items() if name != "DIP_LISTEN")
+    text = text.replace("DIP_ACCESS_FILE=", f"{listens}DIP_ACCESS_FILE=", 1)
+    blocks = [(match["how"], match["commands"]) for match in BLOCK.finditer(text)]
+    assert len(blocks) == text.count("```sh")
+    return blocks
+
+
+def _script(blocks: list[tuple[str, str]]) -> str:
+    """One shell runs all of it. What installs is left out; what comes true after a while is tried until it does."""
+    lines = ["set -eu"]
+    for number, (how, commands) in enumerate(blocks):
+        if how == "install":
+            continue
+        lines.append(f"echo '--- block {number}'")
+        if how == "eventually":
+            lines.append(f"try=0; until {{ {commands.strip()}\n}}; do")
+            lines.append(f"try=$((try + 1)); test $try -lt {TRIES}; sleep 0.5; done")
+        else:
+            lines.append(commands)
+    return "\n".join(lines)
+
+
+def _run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("DIP_")}
+    path = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)])
+    shell = subprocess.Popen(
+        ["bash", "-c", script],
+        cwd=folder,
+        env=kept | {"PATH": path, "DIP": str(ROOT), "ITERATIONS": "24"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        out, err = shell.communicate(timeout=LIMIT_S)
+    finally:
+        _end(shell)
+    return subprocess.CompletedProcess(shell.args, shell.returncode, out, err)
+
+
+def _end(shell: subprocess.Popen[str]) -> None:
+    """Whatever went wrong in the middle, nothing of the walk stays behind: torchrun ends its ranks when it is asked to."""
+    for number, patience_s in ((signal.SIGTERM, 20), (signal.SIGKILL, 20)):
+        try:
+            os.killpg(shell.pid, number)
+        except ProcessLookupError:
+            return
+        for _ in range(10 * patience_s):
+            shell.poll()
+            if not _group_lives(shell.pid):
+                return
+            time.sleep(0.1)
+
+
+def _group_lives(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.timeout(LIMIT_S + 60)
+@pytest.mark.skipif(shutil.which("openssl") is None and "CI" not in os.environ, reason="no openssl on the PATH")
+def test_every_step_of_the_walk_works(tmp_path: Path) -> None:
+    blocks = _blocks()
+    ran = _run(_script(blocks), tmp_path)
+    logs = "".join(f"\n--- {path.name}\n{path.read_text()[-4000:]}" for path in sorted(tmp_path.glob("*.log")))
+    assert ran.returncode == 0, ran.stdout[-4000:] + ran.stderr[-4000:] + logs
+    said = dict(re.findall(r"--- block (\d+)\n(.*?)(?=--- block|\Z)", ran.stdout, re.DOTALL))
+
+    def of(command: str) -> str:
+        (number,) = [n for n, (_, commands) in enumerate(blocks) if command in commands]
+        return said[str(number)]
+
+    assert "vlm-red" in of("dip jobs\ndip status vlm-red")
+    assert "exit code 6" in of("DIP_TOKEN_FILE= dip jobs")
+    assert "fixed fallback" in of('--iteration "$iteration"')
+    assert "iterations ran a plan made for their batch" in of('wait "$RED"')
