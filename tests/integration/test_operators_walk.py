@@ -73,7 +73,7 @@ def _run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def _end(shell: subprocess.Popen[str]) -> None:
-    """Whatever went wrong in the middle, nothing of the walk stays behind: torchrun ends its ranks when it is asked to."""
+    """Whatever went wrong in the middle, nothing of the walk stays: torchrun ends its ranks where it is asked to."""
     for number, patience_s in ((signal.SIGTERM, 20), (signal.SIGKILL, 20)):
         try:
             os.killpg(shell.pid, number)
