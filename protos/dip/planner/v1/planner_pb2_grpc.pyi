@@ -16,6 +16,9 @@ PERMISSION_DENIED. A client retries UNAVAILABLE and RESOURCE_EXHAUSTED only.
 An attempt is one start of a training job: a number that global rank 0 draws (its clock in
 microseconds) and tells the others. A higher attempt supersedes a lower one, whose batches, plans and
 streams are dropped: it may bring other costs, and other batches for the same iterations.
+
+A job_id is 1 to 256 letters (a-z, A-Z), digits and . _ - : @ + = that begin with a letter or digit,
+without "..": in every request that names a job, anything else is INVALID_ARGUMENT.
 """
 
 from collections import abc as _abc
