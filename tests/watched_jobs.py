@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import scripted_engine
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
     from planner_service.server.lifecycle import PlannerServer
 
+DOCS = Path(__file__).parents[1] / "docs" / "watching.md"
 LATE = "no plan within 200 ms: [bold]late[/bold]"
 
 
@@ -39,7 +42,7 @@ async def train(stub: pb_grpc.PlannerServiceAsyncStub) -> None:
 
     0: all ranks run the plan. 1: replica 1 falls back. 2: there is no plan for replica 0. 3: planned. 4: waits.
     """
-    await stub.RegisterJob(register(replicas=2))
+    await stub.RegisterJob(register(replicas=2, budget_ms=30_000))  # as long hangs iteration 4
     for iteration, script in enumerate((400, 400, scripted_engine.CANNOT_FIT, 400)):
         for replica in (0, 1):
             await stub.SubmitBatch(submit(iteration, script if replica == 0 else 400, replica=replica))
@@ -66,3 +69,10 @@ async def trained(**how: Any) -> AsyncIterator[PlannerServer]:
 async def in_thread(function: Callable[..., Any], *arguments: object) -> Any:
     """Call what blocks, while this event loop serves."""
     return await asyncio.to_thread(function, *arguments)
+
+
+def documented(name: str) -> set[str]:
+    """Return the fields that the documentation's table of a JSON object lists."""
+    (table,) = re.findall(rf"^### `{name}`\n\n(?:[^|#].*\n\n)?((?:\|.*\n)+)", DOCS.read_text(), flags=re.MULTILINE)
+    cells = [row.split("|")[1] for row in table.splitlines()[2:]]
+    return {field for cell in cells for field in re.findall(r"`(\w+)`", cell)}

@@ -48,10 +48,10 @@ def _ran(of: Round, job: pb.JobStatus) -> Iterator[str]:
     yield from _fell_back(groups, job)
     if of.stalled_us >= STALL_US and not groups:  # else the reasons tell
         yield f"waited {duration(of.stalled_us)} for the schedule"
-    if of.num_reports and not is_over(of, job):
-        yield f"{of.num_reports} of {job.ranks * len(of.replicas)} ranks reported"
     if of.ran_planned:
         yield "ran the plan"
+    if of.num_reports and not is_over(of, job):
+        yield f"{of.num_reports} of {job.ranks * len(of.replicas)} ranks reported"
     if not of.num_reports and of.num_waiting:
         yield "waits for a plan"
     elif not of.num_reports and of.planned:

@@ -1,0 +1,84 @@
+"""Shows that a screen is drawn for every answer and size, says when there is none, and leaves the last behind."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+
+import pytest
+from rich.console import Console
+from rich.text import Text
+
+from planner_service.watching.failures import AwayError
+from planner_service.watching.live import ScreenDisplay, watch
+
+
+class Terminal:
+    """A terminal whose size is set, and what is drawn on it."""
+
+    def __init__(self) -> None:
+        self.file = io.StringIO()
+        self.console = Console(file=self.file, force_terminal=True, width=40, height=10, color_system=None)
+
+    def drawn(self) -> str:
+        """Return what was drawn since the last call."""
+        text = self.file.getvalue()
+        self.file.seek(0)
+        self.file.truncate()
+        return text
+
+
+def page(found: str, width: int) -> Text:
+    return Text(f"{found} in {width} columns")
+
+
+def test_a_screen_shows_answers_and_outages_and_leaves_the_last() -> None:
+    terminal = Terminal()
+    answers: list[str | AwayError] = ["one", AwayError("gone\nand how"), AwayError("gone"), "two"]
+    seen: list[str] = []
+
+    def ask() -> str:
+        answer = answers.pop(0)
+        if isinstance(answer, AwayError):
+            raise answer
+        return answer
+
+    class Display(ScreenDisplay[str]):
+        def pause(self, seconds: float) -> None:
+            seen.append(terminal.drawn())
+            if not answers:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), Display(terminal.console, page) as display:
+        watch(ask, display, interval_s=1)
+    assert "one in 40 columns" in seen[0]
+    assert "No answer for 0 s: gone" in seen[1]
+    assert "and how" not in seen[1]
+    assert "one in 40 columns" in seen[1]
+    assert "two in 40 columns" in seen[3]
+    assert "No answer" not in seen[3]
+    left = terminal.drawn()
+    assert left.rstrip().endswith("two in 40 columns")
+    assert left.index("\x1b[?1049l") < left.index("two")  # behind the end of the alternate screen
+
+
+def test_a_resize_draws_anew_without_asking() -> None:
+    terminal = Terminal()
+    before = signal.getsignal(signal.SIGWINCH)
+    with ScreenDisplay(terminal.console, page) as display:
+        display.show("one")
+        terminal.drawn()
+        terminal.console.width = 20
+        os.kill(os.getpid(), signal.SIGWINCH)
+        display.pause(0.2)
+        assert "one in 20 columns" in terminal.drawn().replace("\n", "")
+    assert signal.getsignal(signal.SIGWINCH) == before
+
+
+def test_the_first_question_must_have_an_answer() -> None:
+    def ask() -> str:
+        raise AwayError("gone")
+
+    with pytest.raises(AwayError):
+        watch(ask, ScreenDisplay(Terminal().console, page), interval_s=1)
