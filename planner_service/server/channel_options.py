@@ -10,17 +10,33 @@ HEALTH_MESSAGE_BYTES: Final = 2**16
 LEAST_PING_INTERVAL_MS: Final = 1_000
 """A client may ping this often on an idle stream; agents do every 10 s, gRPC's default forbids less than 5 minutes."""
 
+GREETING_MS: Final = 10_000
+"""How long a client that has connected may take to say that it speaks TLS and HTTP/2."""
+
+IDLE_MS: Final = 300_000
+"""How long a connection without a call stays; clients connect again by themselves when they have one."""
+
+CALLS_A_CONNECTION: Final = 256
+"""Calls and streams of one connection; gRPC's clients let further ones wait. An agent has two or three."""
+
+HEALTH_CONNECTIONS: Final = 256
+"""Connections where nothing but health is served."""
+
+_WAITING_CALLS: Final = 10_000
 _DEAD_CLIENT_PING_MS: Final = 60_000
 _DEAD_CLIENT_TIMEOUT_MS: Final = 20_000
 
 
-def server_options(*, max_message_bytes: int) -> list[tuple[str, int]]:
+def server_options(*, max_message_bytes: int, max_connections: int) -> list[tuple[str, int]]:
     """Options of a gRPC server.
 
     Parameters
     ----------
     max_message_bytes
         Both ways. gRPC's default of 4 MiB is less than what GetPlan answers for 16 ranks and 128 microbatches.
+    max_connections
+        At once; others are hung up on. Where the files ran out that the process may have open, nothing else would find
+        one any more.
     """
     return [
         # Two planners on one port would share its connections, and neither would say so.
@@ -31,6 +47,17 @@ def server_options(*, max_message_bytes: int) -> list[tuple[str, int]]:
         # asked to read. Without it, what is not read yet is bounded by 64 KiB a stream; a request that is read gets
         # the window that it needs.
         ("grpc.http2.bdp_probe", 0),
+        ("grpc.max_allowed_incoming_connections", max_connections),
+        ("grpc.max_concurrent_streams", CALLS_A_CONNECTION),
+        # Of more calls than these that wait for Python to look at them, gRPC cancels some at random, whosever they are,
+        # and of twice as many each new one.
+        ("grpc.server.max_pending_requests", _WAITING_CALLS),
+        ("grpc.server.max_pending_requests_hard_limit", 2 * _WAITING_CALLS),
+        # Who connects and says nothing, or a byte now and then: until TLS stands, and until HTTP/2 does.
+        ("grpc.server_handshake_timeout_ms", GREETING_MS),
+        ("grpc.http2.settings_timeout", GREETING_MS),
+        # Who says nothing afterwards, or begins headers that never end.
+        ("grpc.max_connection_idle_ms", IDLE_MS),
         ("grpc.http2.min_ping_interval_without_data_ms", LEAST_PING_INTERVAL_MS),
         ("grpc.keepalive_permit_without_calls", 1),
         # A node that vanished without a word leaves its streams behind; find out within 80 s.

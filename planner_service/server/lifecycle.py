@@ -18,7 +18,7 @@ from planner_service.loops import start_loop
 from planner_service.pool import SolverPool, default_workers, usable_cores
 from planner_service.pool.pool import DEFAULT_ENGINE
 from planner_service.server.authentication import Authentication
-from planner_service.server.channel_options import HEALTH_MESSAGE_BYTES, server_options
+from planner_service.server.channel_options import HEALTH_CONNECTIONS, HEALTH_MESSAGE_BYTES, server_options
 from planner_service.server.client_calls import ClientCalls
 from planner_service.server.compilation import compile_beside
 from planner_service.server.contract import SERVICE, STREAMS
@@ -28,6 +28,7 @@ from planner_service.server.health import Health
 from planner_service.server.listening import ListenError, listen
 from planner_service.server.metrics_port import listen_for_metrics
 from planner_service.server.observing import Observing
+from planner_service.server.open_files import most_connections
 from planner_service.server.sampling import sample_store
 from planner_service.server.servicer import PlannerServicer
 from planner_service.server.tls import server_credentials
@@ -129,10 +130,11 @@ class PlannerServer:
                 store=without_password(self._settings.store),
                 workers=self._pool.workers,
             ),
+                connections=most_connections(),
         )
 
     def _listen(self, access: Access) -> None:
-        options = server_options(max_message_bytes=self._settings.max_message_bytes)
+        options = server_options(max_message_bytes=self._settings.max_message_bytes, max_connections=most_connections())
         limited = partial(
             ClientCalls,
             max_calls=self._settings.max_client_calls,
@@ -142,7 +144,7 @@ class PlannerServer:
             options=options,
             interceptors=[Observing(), Counting(), Authentication(access), limited(uncounted_streams=STREAMS)],
         )
-        options = server_options(max_message_bytes=HEALTH_MESSAGE_BYTES)
+        options = server_options(max_message_bytes=HEALTH_MESSAGE_BYTES, max_connections=HEALTH_CONNECTIONS)
         self._health_server = grpc.aio.server(options=options, interceptors=[limited()])
         add_servicer(self._main_server, self._servicer)
         for server in (self._main_server, self._health_server):

@@ -16,6 +16,7 @@ from planner_service.loops import stop_where_a_loop_fails
 from planner_service.pool.pool import DEFAULT_ENGINE
 from planner_service.server.lifecycle import PlannerServer
 from planner_service.server.listening import ListenError
+from planner_service.server.open_files import raise_limit
 from planner_service.store import StoreError
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def serve(settings: Settings, *, engine: str = DEFAULT_ENGINE) -> int:
         or could not go on, which the log does.
     """
     logs.log_to_stderr(level=settings.log_level, format=settings.log_format)
+    raise_limit()
     try:
         return asyncio.run(_serve(PlannerServer(settings, engine=engine), drain_s=settings.drain_ms / 1000))
     except (AccessError, ListenError, StoreError) as error:
