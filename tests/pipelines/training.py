@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from trainer_agent.transfers import Transport
 
 WAITED_US = 7
+WITHOUT_PLAN = "no plan was prepared"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +87,8 @@ class PreparedPlans:
         plan = None
         if whole is not None:
             plan = RankPlan.of(whole, batch.metadata(), rank=self.mesh.rank, iteration=iteration)
-        return TakenPlan(iteration=iteration, batch=batch.metadata(), plan=plan, waited_us=WAITED_US)
+        reason = "" if plan else WITHOUT_PLAN
+        return TakenPlan(iteration=iteration, batch=batch.metadata(), plan=plan, waited_us=WAITED_US, reason=reason)
 
     def report(self, report: pb.ReportExecutionRequest) -> None:
         self.reports.append(report)

@@ -15,7 +15,7 @@ from pipelines.cases import check, make_case, random_batch
 from pipelines.models import TinyModel, TinyModule
 from pipelines.plans import random_plan
 from pipelines.scripted import Raised, refused
-from pipelines.training import train_all
+from pipelines.training import WITHOUT_PLAN, train_all
 
 from trainer_agent.agreement import Ballot, disagreement
 from trainer_agent.errors import RankMismatchError
@@ -108,8 +108,17 @@ def test_all_fall_back_together_whatever_one_rank_has_instead(workers: Workers) 
         case.steps[number] = [replace(step, other_plans={1: other})]
     traces = workers.run(train_all, 3, [case])
     check(case, [trace for (trace,) in traces])
-    for (trace,) in traces:
+    another = "not every rank had the same plan: rank 1 had another than rank 0"
+    none = "not every rank had a plan: rank 1 had none"
+    for rank, (trace,) in enumerate(traces):
         assert trace.fallbacks == [False, True, True, True, True, False]
+        reasons = [report.fallback_reason for report in trace.reports]
+        if rank == 1:
+            assert reasons[2].startswith("refused: rank 1: ")
+            reasons[2] = none
+            assert reasons[3] == WITHOUT_PLAN
+            reasons[3] = none
+        assert reasons == ["", another, none, none, another, ""]
 
 
 def test_ranks_at_different_iterations_fall_back(workers: Workers) -> None:

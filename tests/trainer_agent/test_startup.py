@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import cases
 import grpc
 import pytest
-from dip.connecting import Endpoints
+from certificates import Authority
+from dip.connecting import ClientFiles, Endpoints
 from dip.partition import default_partition
 from dip.planner.v1 import planner_pb2 as pb
 from fake_planner import FakePlanner, FakeStore
@@ -21,6 +22,7 @@ from trainer_agent.startup import FirstRegistration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 SPEC = cases.job(ranks=2)
 CHOSEN = default_partition(cases.job(ranks=2, segments={"vision": 2, "language": 3}))
@@ -112,6 +114,49 @@ def test_nobody_at_the_endpoint_is_waited_for_shortly_and_said(caplog: pytest.Lo
         "no planner at 127.0.0.1:1: start one with `dip serve` or unset DIP_PLANNER_ENDPOINT; training goes on with "
         "the fixed fallback schedule"
     ) in caplog.text
+
+
+def test_a_planner_that_cannot_be_trusted_is_no_reason_not_to_train_and_said_why(
+    planner: FakePlanner, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    own = Authority(tmp_path, "own").pair()
+    address = planner.listen(credentials=grpc.ssl_server_credentials([(own.key, own.chain)]))
+    files = ClientFiles(ca_file=str(Authority(tmp_path, "other").file))
+    client = PlannerClient(Endpoints.parse(address), files=files)
+    with caplog.at_level(logging.WARNING):
+        start = decide(client, connect_wait_s=0.5)()
+    client.close()
+    assert not start.registered
+    (said,) = caplog.records
+    assert f"no planner at {address}" in said.getMessage()
+    assert "the planner's certificate comes from no authority in DIP_TLS_CA_FILE (gRPC: " in said.getMessage()
+    assert "\n" not in said.getMessage()
+
+
+@pytest.mark.parametrize("code", [grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED])
+def test_a_planner_that_turns_the_job_away_is_no_reason_not_to_train(
+    planner: FakePlanner, client: PlannerClient, code: grpc.StatusCode, caplog: pytest.LogCaptureFixture
+) -> None:
+    planner.fail_at("RegisterJob", 1, code, "not you")
+    start = decide(client, job_id="vlm")()
+    assert not start.registered
+    assert start.registration.partition == default_partition(SPEC)
+    (said,) = caplog.records
+    assert said.levelno == logging.ERROR
+    assert f"{code.name}: not you" in said.getMessage()
+    assert "training goes on with the fixed fallback schedule" in said.getMessage()
+
+
+def test_a_planner_that_turns_the_job_away_is_left_for_one_that_does_not(caplog: pytest.LogCaptureFixture) -> None:
+    planners = [FakePlanner() for _ in range(2)]
+    several = PlannerClient(Endpoints.parse(",".join(one.listen() for one in planners)))
+    planners[0].fail_at("RegisterJob", 1, grpc.StatusCode.UNAUTHENTICATED, "not you")
+    assert decide(several)().registered
+    assert planners[1].calls["RegisterJob"] == 1
+    assert f"planner {several.endpoints.each[1]} is asked next" in caplog.text
+    several.close()
+    for one in planners:
+        one.stop()
 
 
 @pytest.mark.parametrize("code", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL])

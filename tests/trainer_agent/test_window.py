@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import cases
 import pytest
+from clocks import Clock
 from dip.digests import plan_digest
 from dip.fallback import fallback_plan
 from dip.partition import default_partition
@@ -279,3 +280,26 @@ def test_closing_lets_go_of_both_threads() -> None:
     ends.append(window.take(7, wait_s=60.0))
     assert ends[0] is False
     assert isinstance(ends[1], Unplanned)
+
+
+def test_a_missing_schedule_is_explained_in_words_that_stay_the_same_while_their_cause_does() -> None:
+    clock = Clock()
+    window = ScheduleWindow(rank=1, ranks=2, partition=PARTITION, clock=clock)
+    for iteration in range(PATIENCE + 5):
+        window.expect(iteration, BATCH)
+    for iteration in range(PATIENCE):
+        assert reason(window.take(iteration, wait_s=0.001)) == "no schedule within 1 ms"
+    found = reason(window.take(PATIENCE, wait_s=0.001))
+    assert found == f"no schedule yet, and not waited for, as none came in time for {PATIENCE} iterations"
+    window.held_up("UNAUTHENTICATED: the token is not known")
+    found = reason(window.take(PATIENCE + 1, wait_s=0.001))
+    assert found.endswith("iterations; the batch is not handed over (UNAUTHENTICATED: the token is not known)")
+    window.planner_away("the planner does not answer")
+    clock.now_s += 12.4
+    window.planner_away("the planner does not answer, still")
+    assert reason(window.take(PATIENCE + 2, wait_s=60.0)) == "no schedule for 12 s: the planner does not answer, still"
+    window.put(answer(PATIENCE + 3))
+    window.held_up("")
+    window.take(PATIENCE + 3, wait_s=0.0)
+    window.planner_away("the planner does not answer")
+    assert reason(window.take(PATIENCE + 4, wait_s=60.0)) == "no schedule for 0 s: the planner does not answer"
