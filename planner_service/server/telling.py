@@ -28,6 +28,7 @@ _TOLD: Final = {
 }
 """Fields of requests, by what the log calls them."""
 
+_READING: Final = ("GetJob", "GetPlan")
 _OF_STRANGERS: Final = (code_pb2.UNAUTHENTICATED, code_pb2.PERMISSION_DENIED)
 
 _log = logging.getLogger(__name__)
@@ -60,7 +61,9 @@ def tell_request(request: Message) -> None:
 def tell_refused(code: int, message: str, *, peer: str) -> None:
     """Write that a call is refused; of many such calls, few lines and their number."""
     status, method = code_pb2.Code.Name(code), logs.bound_fields().get("method")
-    level = logging.WARNING if code in _OF_STRANGERS else logging.INFO
+    # Whoever asks for what may be there, a trainer at its start among them, is told that it is not.
+    is_answer = code == code_pb2.NOT_FOUND and method in _READING
+    level = logging.WARNING if code in _OF_STRANGERS else logging.DEBUG if is_answer else logging.INFO
     caller = current_caller().name
     _refused.line(level, "refused: %s", message, kind={"code": status, "method": method}, caller=caller, peer=peer)
     tracer().current().status(code, message)

@@ -61,6 +61,8 @@ def test_the_story_of_batches_in_json(tmp_path: Path) -> None:
             assert plan(stub, 2, RAISE).schedule.fallback
             for _ in range(50):
                 with pytest.raises(grpc.RpcError):
+                    stub.SubmitBatch(submit(0, job_id="other"), timeout=PATIENCE_S)
+                with pytest.raises(grpc.RpcError):
                     stub.GetJob(pb.GetJobRequest(job_id="other"), timeout=PATIENCE_S)
         process.send_signal(signal.SIGTERM)
         _, log = process.communicate(timeout=PATIENCE_S)
@@ -85,9 +87,10 @@ def test_the_story_of_batches_in_json(tmp_path: Path) -> None:
     assert wrote["output"].endswith("LookupError: a bug\n")
     (fixed,) = of(**ABOUT, iteration=2, message="planned")
     assert fixed["found_by"] == "the fixed schedule"
-    refused = [record for record in of(method="GetJob", code="NOT_FOUND") if "caller" in record]
+    refused = [record for record in of(method="SubmitBatch", code="NOT_FOUND") if "caller" in record]
     assert len(refused) == 5
-    assert refused[0]["job"] == "other"
+    assert (refused[0]["job"], refused[0]["iteration"]) == ("other", 0)
+    assert not of(method="GetJob"), "whoever reads what may not be there is told so, and nobody else is"
     assert refused[0]["peer"].startswith("unix:")
     assert of(message="stopped")
 
