@@ -24,6 +24,7 @@ TLS_CLIENT_CA_FILE: Final = "DIP_TLS_CLIENT_CA_FILE"
 ACCESS_FILE: Final = "DIP_ACCESS_FILE"
 ALLOW_INSECURE: Final = "DIP_ALLOW_INSECURE"
 STORE: Final = "DIP_STORE"
+STORE_PASSWORD_FILE: Final = "DIP_STORE_PASSWORD_FILE"
 SEARCH_WORKERS: Final = "DIP_SEARCH_WORKERS"
 LEASE_MS: Final = "DIP_LEASE_MS"
 PLAN_JOBS: Final = "DIP_PLAN_JOBS"
@@ -51,7 +52,6 @@ METRICS_OFF: Final = "off"
 """What the metrics' address says where they are left out."""
 
 _REDIS = re.compile(r"rediss?://[^/?#\s]+(/[0-9]*)?(\?[^#\s]*)?")
-_PASSWORD = re.compile(r"//\S*@")
 _ADDRESS = re.compile(r"unix://(?P<path>/.+)|(?P<host>\[[0-9a-fA-F:]+\]|[^:/\[\]]+):(?P<port>[0-9]{1,5})")
 
 
@@ -108,8 +108,14 @@ class Settings(BaseSettings):
     )
     store: str = Field(
         default="memory://",
+        repr=False,
         description="Where jobs and plans are kept: memory://, or redis://[user:password@]host:port/database (with TLS "
         "rediss://), which planners share.",
+    )
+    store_password_file: Path | None = Field(
+        default=None,
+        description="File with the password of the Redis in DIP_STORE, in place of one there; read again for each "
+        "connection.",
     )
     lease_ms: int = Field(
         default=3_000,
@@ -222,5 +228,8 @@ def load_settings(**arguments: Any) -> Settings:
 def _line(problem: Any) -> str:
     name = PREFIX + str(problem["loc"][0]).removeprefix(PREFIX.lower()).upper()
     said = problem["msg"].removeprefix("Value error, ")
-    held = _PASSWORD.sub("//***@", repr(problem["input"]))
-    return f"{name}: holds {held}; {said[0].lower()}{said[1:]}"
+    held = problem["input"]
+    if name == STORE:  # whatever it holds instead of an address may be a password
+        scheme, found, _ = str(held).partition("://")
+        held = f"{scheme}://***" if found and scheme.isalpha() else "***"
+    return f"{name}: holds {held!r}; {said[0].lower()}{said[1:]}"

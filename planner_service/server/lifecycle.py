@@ -69,6 +69,7 @@ class PlannerServer:
         self._endpoint: MetricsEndpoint | None = None
         self._store = store or open_store(
             settings.store,
+            password_file=settings.store_password_file,
             kept_iterations=settings.kept_iterations,
             kept_bytes=settings.kept_bytes,
             kept_closed_jobs=settings.kept_closed_jobs,
@@ -129,8 +130,8 @@ class PlannerServer:
                 metrics=self.metrics_address,
                 store=without_password(self._settings.store),
                 workers=self._pool.workers,
-            ),
                 connections=most_connections(),
+            ),
         )
 
     def _listen(self, access: Access) -> None:

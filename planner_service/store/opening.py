@@ -5,12 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from planner_service.store.memory import MemoryStore
+from planner_service.store.records import StoreError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from planner_service.store.protocol import PlanStore
 
 
-def open_store(url: str, *, kept_iterations: int, kept_bytes: int, kept_closed_jobs: int, idle_job_s: int) -> PlanStore:
+def open_store(
+    url: str,
+    *,
+    kept_iterations: int,
+    kept_bytes: int,
+    kept_closed_jobs: int,
+    idle_job_s: int,
+    password_file: Path | None = None,
+) -> PlanStore:
     """Make the store that a URL names; it connects when it is started.
 
     Parameters
@@ -19,8 +30,17 @@ def open_store(url: str, *, kept_iterations: int, kept_bytes: int, kept_closed_j
         ``memory://``, or ``redis://`` or ``rediss://`` with host, port and database.
     kept_iterations, kept_bytes, kept_closed_jobs, idle_job_s
         How much is kept; see `MemoryStore`.
+    password_file
+        Where the password of a Redis is, which is read again for each connection; None: in the URL, or there is none.
+
+    Raises
+    ------
+    StoreError
+        There is no store of this kind.
     """
     if url == "memory://":
+        if password_file is not None:
+            raise StoreError("DIP_STORE_PASSWORD_FILE is set, and DIP_STORE=memory:// asks for no password; unset it")
         return MemoryStore(
             kept_iterations=kept_iterations,
             kept_bytes=kept_bytes,
@@ -35,6 +55,7 @@ def open_store(url: str, *, kept_iterations: int, kept_bytes: int, kept_closed_j
         kept_bytes=kept_bytes,
         kept_closed_jobs=kept_closed_jobs,
         idle_job_s=idle_job_s,
+        password_file=password_file,
     )
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from planner_service.store.records import StoreError
+from planner_service.store.redis_password import SETTING as PASSWORD_FILE
+from planner_service.store.redis_password import PasswordFile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,6 +34,8 @@ class RedisAddress:
         Whether what goes over the wire is encrypted, and the server's certificate checked.
     credentials
         Arguments of a connection that nobody may see: username and password, where there are any.
+    password_file
+        Gives connections user and password instead; None: `credentials` hold them.
     tls_options
         Files of certificates, as arguments of a connection.
     """
@@ -42,6 +46,7 @@ class RedisAddress:
     tls: bool
     credentials: Mapping[str, str] = field(repr=False)
     tls_options: Mapping[str, str] = field(repr=False)
+    password_file: PasswordFile | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -49,17 +54,26 @@ class RedisAddress:
 
     def hide(self, text: str) -> str:
         """Return a text without the password, which a server may repeat where it did not understand."""
+        if self.password_file is not None:
+            return self.password_file.hide(text)
         password = self.credentials.get("password")
         return text.replace(password, "***") if password else text
 
     @classmethod
-    def parse(cls, url: str) -> RedisAddress:
+    def parse(cls, url: str, *, password_file: Path | None = None) -> RedisAddress:
         """Read an address.
+
+        Parameters
+        ----------
+        url
+            What DIP_STORE holds.
+        password_file
+            Where the password is, if not there.
 
         Raises
         ------
         StoreError
-            It cannot be read; the message does not repeat it, as it may hold a password.
+            It cannot be read, or there are two passwords; the message does not repeat it, as it may hold one.
         """
         try:
             parts = urlsplit(url)
@@ -74,13 +88,19 @@ class RedisAddress:
         if not (database.isascii() and database.isdigit()) or int(database) > _LAST_DATABASE:
             raise StoreError(f"DIP_STORE: the database is no number from 0 to {_LAST_DATABASE}; {_ALLOWED}")
         tls = parts.scheme == "rediss"
+        credentials = _credentials(parts)
+        if password_file is not None and "password" in credentials:
+            raise StoreError(f"DIP_STORE: holds a password, and {PASSWORD_FILE} is set too; one of them must go")
         return cls(
             host=parts.hostname,
             port=port,
             database=int(database),
             tls=tls,
-            credentials=_credentials(parts),
+            credentials=credentials,
             tls_options=_tls_options(parts, tls),
+            password_file=None
+            if password_file is None
+            else PasswordFile(password_file, username=credentials.get("username", "")),
         )
 
     def check_files(self) -> None:
@@ -90,6 +110,8 @@ class RedisAddress:
         ------
         StoreError
         """
+        if self.password_file is not None:
+            self.password_file.check()
         for name, path in self.tls_options.items():
             try:
                 Path(path).open("rb").close()
@@ -98,7 +120,13 @@ class RedisAddress:
 
     def connection_options(self) -> dict[str, Any]:
         """Return the arguments of a connection."""
-        return {"host": self.host, "port": self.port, "db": self.database, **self.credentials, **self.tls_options}
+        held = self.credentials if self.password_file is None else {"credential_provider": self.password_file}
+        return {"host": self.host, "port": self.port, "db": self.database, **held, **self.tls_options}
+
+    @property
+    def password_setting(self) -> str:
+        """The setting, or settings, that user and password are in."""
+        return "DIP_STORE" if self.password_file is None else f"DIP_STORE or {PASSWORD_FILE}"
 
 
 def _credentials(parts: SplitResult) -> dict[str, str]:

@@ -126,7 +126,9 @@ class RedisClient:
             case OutOfMemoryError():
                 return StoreFullError(f"{self.address} is full: {text}; it needs a higher maxmemory")
             case AuthenticationError():
-                return UnusableRedisError(f"{self.address} refuses user or password in DIP_STORE: {text}")
+                return UnusableRedisError(
+                    f"{self.address} refuses user or password in {self.address.password_setting}: {text}"
+                )
             case NoPermissionError():
                 return UnusableRedisError(f"{self.address} forbids the user in DIP_STORE what it needs: {text}")
             case TimeoutError() | RedisTimeoutError():

@@ -43,6 +43,7 @@ from planner_service.store.watches import EventWatch, Watches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
 _TIMEOUT_S: Final = 3.0
 _REPLICAS_AT_ONCE: Final = 32  # one script reads of so many: others wait for it
@@ -61,6 +62,8 @@ class RedisStore:
         Seconds after which Redis forgets a job that nobody writes to.
     timeout_s
         How long an answer of Redis may take.
+    password_file
+        Where the password is; None: in the url, or there is none.
 
     Raises
     ------
@@ -77,11 +80,12 @@ class RedisStore:
         kept_closed_jobs: int = 8,
         idle_job_s: int = 7 * 24 * 3600,
         timeout_s: float = _TIMEOUT_S,
+        password_file: Path | None = None,
     ) -> None:
         self._idle_ms = idle_job_s * 1000
         self._kept = (self._idle_ms, kept_iterations, kept_bytes)
         self._kept_closed_jobs = kept_closed_jobs
-        self._client = RedisClient(RedisAddress.parse(url), timeout_s=timeout_s)
+        self._client = RedisClient(RedisAddress.parse(url, password_file=password_file), timeout_s=timeout_s)
         self._records = RedisJobCache()
         self._watches = Watches()
         self._questions = RedisQuestions(self._next_answers)

@@ -71,9 +71,25 @@ def test_every_bad_setting_gets_its_own_line(monkeypatch: pytest.MonkeyPatch) ->
     lines = str(caught.value).splitlines()
     assert sorted(line.split(":")[0] for line in lines) == ["DIP_KEPT_ITERATIONS", "DIP_SEARCH_WORKERS", "DIP_STORE"]
     (store,) = [line for line in lines if line.startswith("DIP_STORE")]
-    assert store.startswith(
-        "DIP_STORE: holds 'rediss://***@somewhere/zero'; allowed are memory:// and redis://host:port/"
-    )
+    assert store.startswith("DIP_STORE: holds 'rediss://***'; allowed are memory:// and redis://host:port/")
+
+
+@pytest.mark.parametrize(
+    "store",
+    [
+        "redis://:my s3cret@host",
+        "redis:/:s3cret@host",
+        "redis://:s3cret x",
+        "s3cret",
+        "s3cret://x y",
+        "redis//s3cret@h",
+    ],
+)
+def test_store_that_cannot_be_read_is_not_shown(store: str) -> None:
+    with pytest.raises(SettingsError, match=r"^DIP_STORE: holds '(redis://)?\*\*\*'; allowed are") as caught:
+        load_settings(store=store)
+    assert "s3cret" not in str(caught.value)
+    assert "s3cret" not in repr(load_settings(store="redis://:s3cret@host"))
 
 
 @pytest.mark.parametrize(
