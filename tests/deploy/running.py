@@ -29,6 +29,8 @@ FILES = (
 UNIX = "unix://"
 ENDING_S = 10
 """What the end of the workers and of the store may take after the drain."""
+PLANNER_START_S = 30
+"""What a planner that is started with its trainers may take until it answers."""
 SERVICE_BYTES = 2 * 2**30
 """What a planner may take beside its workers: plans in memory and the service itself."""
 
@@ -185,6 +187,8 @@ def _agent(container: Container, objects: list[Object]) -> list[str]:
             found.append(f"there is no Service {endpoint.target}")
         elif not settings.files.tls:
             found.append("talks to its planner in the clear")
+    if settings.connect_wait_s < PLANNER_START_S:
+        found.append("keeps the default partition where its planner comes up a little later")
     if settings.job_id is None:
         found.append("is another job after every start")
     return found

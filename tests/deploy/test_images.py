@@ -7,10 +7,10 @@ import re
 from typing import Any
 
 import pytest
-from deploy import composing
 from deploy.rendering import DEPLOY, OVERLAYS, needs_kubectl, overlay
 from deploy.workloads import planners, trainers
 
+from deploy import composing
 from planner_service.settings import Settings
 
 FILES = {"dip-planner": "planner.Containerfile", "dip-trainer": "trainer.Containerfile"}

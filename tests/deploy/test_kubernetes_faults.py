@@ -148,6 +148,7 @@ RUNNING: list[tuple[str, Any, str]] = [
     ),
     ("beside-rank-0", lambda it: without(it, "DIP_TLS_CA_FILE"), "in the clear"),
     ("beside-rank-0", lambda it: without(it, "DIP_JOB_ID"), "another job"),
+    ("sidecar", lambda it: without(it, "DIP_CONNECT_WAIT_S"), "keeps the default partition"),
     ("beside-rank-0", lambda it: find(it, "Deployment", "dip-planner")["spec"].update(replicas=2), "must be one"),
 ]
 

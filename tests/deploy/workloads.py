@@ -11,6 +11,13 @@ if TYPE_CHECKING:
 FIELD = "<field of the pod>"
 """Stands for the value of a variable that Kubernetes fills in."""
 
+TRAINER_OF_SHARED = {
+    "DIP_PLANNER_ENDPOINT": "dip-planner:50061",
+    "DIP_TLS_CA_FILE": "/etc/dip/ca/ca.crt",
+    "DIP_TOKEN_FILE": "/etc/dip/token/token",
+}
+"""What the guide tells users of shared planners to set."""
+
 _ADDED_LABELS = {
     # Kubernetes and JobSet put them on the pods that they make.
     "Job": {"batch.kubernetes.io/job-name": "job", "batch.kubernetes.io/job-completion-index": "0"},
