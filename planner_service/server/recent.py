@@ -73,7 +73,6 @@ def _status(recent: RecentIteration) -> pb.IterationStatus:
     status = pb.IterationStatus.FromString(recent.summary + recent.reported)
     status.iteration, status.replica, status.state = recent.iteration, recent.replica, _state(recent)
     status.unplanned_reason = recent.unplanned_reason
-    status.ranks.sort(key=lambda rank: rank.rank)
     return status
 
 

@@ -89,7 +89,7 @@ def _iteration(status: pb.IterationStatus) -> Document:
         "found_by": status.found_by or None,
         "search_ms": status.search_ms if planned else None,
         "reported_ranks": len(status.ranks),
-        "fallback_ranks": [rank.rank for rank in status.ranks if rank.fallback],
+        "fallback_ranks": sorted(rank.rank for rank in status.ranks if rank.fallback),
         "fallback_reasons": [
             {"reason": group.reason, "ranks": list(group.ranks)} for group in fell_back(status) if group.reason
         ],

@@ -133,5 +133,5 @@ def fell_back(status: pb.IterationStatus) -> Sequence[FellBack]:
     for rank in status.ranks:
         if rank.fallback:
             ranks.setdefault(rank.fallback_reason, []).append(rank.rank)
-    by_reason = sorted(ranks.items(), key=lambda entry: (not entry[0], entry[1]))
-    return [FellBack(replica=status.replica, ranks=tuple(who), reason=reason) for reason, who in by_reason]
+    by_reason = sorted((not reason, sorted(who), reason) for reason, who in ranks.items())
+    return [FellBack(replica=status.replica, ranks=tuple(who), reason=reason) for _, who, reason in by_reason]

@@ -1491,7 +1491,7 @@ class IterationStatus(_message.Message):
     search_ms: _builtins.int
     @_builtins.property
     def ranks(self) -> _containers.RepeatedCompositeFieldContainer[Global___RankStatus]:
-        """Of each rank that reported, by rank."""
+        """Of each rank that reported, in the order of their reports."""
 
     def __init__(
         self,
