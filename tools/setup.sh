@@ -12,7 +12,6 @@ PYTHON=${PYTHON:-}
 TORCH_CPU_INDEX=${TORCH_CPU_INDEX:-}
 EXTRAS=planner,trainer,demo,dev,tracing
 STAMP=.venv/.set-up
-KERNELS_STAMP=.venv/.kernels
 # Measured with the pins of constraints.txt on Linux x86-64.
 CPU_DOWNLOAD="0.5 GB" CPU_DISK="2 GB" CPU_DISK_KB=2200000
 CUDA_DOWNLOAD="3.0 GB" CUDA_DISK="6 GB" CUDA_DISK_KB=6200000
@@ -130,13 +129,10 @@ explain_pip_failure() {
 }
 
 compile_kernels() {
-    # numba goes by when a file was written, too.
-    files=$(find planner_service -name '*.py' -exec grep -lE '@(kernel|inlined|bare_kernel)|njit' {} + | sort)
-    kernels=$({ cat $files; stat -c '%n %y %s' $files; } | cksum)
-    if [ -f $KERNELS_STAMP ] && [ "$(cat $KERNELS_STAMP)" = "$kernels" ]; then return; fi
+    # It knows them by what is in their files, and by the versions of what compiles them.
+    if .venv/bin/python -m planner_service.kernel_cache; then return; fi
     say "Compiling the search's kernels, which are kept, so that no plan waits for a compiler (about a minute)"
     .venv/bin/python -m planner_service.warmup || die "the search's kernels did not compile; the message is above."
-    printf '%s\n' "$kernels" >$KERNELS_STAMP
 }
 
 now=$(fingerprint)
