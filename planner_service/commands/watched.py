@@ -96,7 +96,7 @@ def _watch(ask: Callable[[], T], forms: Forms[T], interval_s: float, *, as_json:
     console = _console()
     if as_json:
         watch(ask, JsonDisplay(forms.document, forms.away, _write_line), interval_s=interval_s)
-    elif console.is_terminal and not console.is_dumb_terminal:
+    elif sys.stdout.isatty() and console.is_terminal and not console.is_dumb_terminal:
         first = ask()  # what ends the command is not drawn on a screen that then disappears
         with ScreenDisplay(console, forms.page) as display:
             display.show(first)
@@ -113,7 +113,5 @@ def _write_line(text: str) -> None:
 def _console() -> Console:
     from rich.console import Console
 
-    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, markup=False, emoji=False, width=_PIPE_WIDTH)
-    return console
+    width = None if sys.stdout.isatty() else _PIPE_WIDTH
+    return Console(highlight=False, markup=False, emoji=False, width=width)

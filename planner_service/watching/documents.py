@@ -12,6 +12,8 @@ from planner_service.watching.state import lead, needed_iteration, state_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from planner_service.watching.failures import WatchError
+
 Document = dict[str, Any]
 
 _STATES: Final = {
@@ -37,9 +39,9 @@ def job_document(found: pb.GetJobResponse, planner: str) -> Document:
     }
 
 
-def away_document(error: Exception, planner: str) -> Document:
+def away_document(error: WatchError, planner: str) -> Document:
     """What `--watch --json` prints while there is no answer."""
-    return {"planner": planner, "error": str(error)}
+    return {"planner": planner, "error": error.message}
 
 
 def _job(status: pb.JobStatus) -> Document:

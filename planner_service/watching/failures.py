@@ -14,7 +14,19 @@ if TYPE_CHECKING:
 
 
 class WatchError(Exception):
-    """A question that has no answer; one readable text."""
+    """A question that has no answer.
+
+    Parameters
+    ----------
+    message
+        Why, in a line or a few.
+    hint
+        What to check; the error's text has both.
+    """
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__("\n".join(filter(None, (message, hint))))
+        self.message = message
 
 
 class AwayError(WatchError):
@@ -72,17 +84,16 @@ def failure(error: grpc.Call, endpoint: Endpoint, files: ClientFiles, tls: Tls |
             )
             return NotAllowedError(f"the planner at {endpoint} does not tell this caller ({token}): {details}")
         case grpc.StatusCode.UNIMPLEMENTED:
-            return WatchError(f"what listens at {endpoint} is no planner, or a much older one: {details}")
+            what = "is no planner, a much older one, or its health port"
+            return WatchError(f"what listens at {endpoint} {what}: {details}")
     return WatchError(f"the planner at {endpoint} failed ({code.name}): {details}")
 
 
 def unreachable(tried: list[AwayError]) -> AwayError:
     """Return what it means that no planner of a list answers."""
-    listed = "\n".join(f"  {error}" for error in tried) if len(tried) > 1 else str(tried[0])
-    first = "no planner answers:\n" if len(tried) > 1 else ""
     return AwayError(
-        f"{first}{listed}\n"
-        f"Check that `dip serve` runs there, and that --endpoint, or {PLANNER_ENDPOINT}, names its DIP_LISTEN."
+        "\n".join(error.message for error in tried),
+        hint=f"Check that `dip serve` runs there, and that --endpoint, or {PLANNER_ENDPOINT}, names its DIP_LISTEN.",
     )
 
 

@@ -7,7 +7,7 @@ import json
 import signal
 import threading
 import time
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, NoReturn, Protocol, TypeVar
 
 from rich.console import Group
 from rich.live import Live
@@ -119,9 +119,9 @@ class LinesDisplay(Generic[T]):
 
     def show_away(self, error: WatchError) -> None:
         """Print that there is no answer, once."""
-        if str(error) != self._away:
-            self._line(str(error))
-        self._away = str(error)
+        if error.message != self._away:
+            self._line(error.message)
+        self._away = error.message
 
     def pause(self, seconds: float) -> None:
         """Sleep."""
@@ -153,7 +153,7 @@ class ScreenDisplay(Generic[T]):
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> ScreenDisplay[T]:
-        self._stack.enter_context(_told_of_sizes(self._resized))
+        self._stack.enter_context(_signals(self._resized))
         self._stack.enter_context(self._live)
         return self
 
@@ -186,8 +186,8 @@ class ScreenDisplay(Generic[T]):
         parts: list[RenderableType] = []
         if self._error is not None:
             for_ms = round(1000 * (time.monotonic() - self._away_since_s))
-            first = str(self._error).splitlines()[0]
-            parts.append(Text(f"No answer for {ago(for_ms)}: {printable(first)}", style="bold red"))
+            why = printable("; ".join(self._error.message.splitlines()))
+            parts.append(Text(f"No answer for {ago(for_ms)}: {why}", style="bold red"))
             parts.append(Text("What follows was before that.\n", style="red"))
         if self._found is not None:
             parts.append(self._page(self._found, self._console.width))
@@ -195,10 +195,18 @@ class ScreenDisplay(Generic[T]):
 
 
 @contextlib.contextmanager
-def _told_of_sizes(resized: threading.Event) -> Iterator[None]:
-    """Set an event whenever the terminal's size changes."""
-    before = signal.signal(signal.SIGWINCH, lambda *_: resized.set())
+def _signals(resized: threading.Event) -> Iterator[None]:
+    """Set an event whenever the terminal's size changes; let SIGTERM end the block, which gives the screen back."""
+
+    def end(number: int, _: object) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    before = {
+        signal.SIGWINCH: signal.signal(signal.SIGWINCH, lambda *_: resized.set()),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, end),
+    }
     try:
         yield
     finally:
-        signal.signal(signal.SIGWINCH, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -35,7 +35,7 @@ def page(found: str, width: int) -> Text:
 
 def test_a_screen_shows_answers_and_outages_and_leaves_the_last() -> None:
     terminal = Terminal()
-    answers: list[str | AwayError] = ["one", AwayError("gone\nand how"), AwayError("gone"), "two"]
+    answers: list[str | AwayError] = ["one", AwayError("gone\nand how", hint="Look."), AwayError("gone"), "two"]
     seen: list[str] = []
 
     def ask() -> str:
@@ -53,8 +53,8 @@ def test_a_screen_shows_answers_and_outages_and_leaves_the_last() -> None:
     with pytest.raises(KeyboardInterrupt), Display(terminal.console, page) as display:
         watch(ask, display, interval_s=1)
     assert "one in 40 columns" in seen[0]
-    assert "No answer for 0 s: gone" in seen[1]
-    assert "and how" not in seen[1]
+    assert "No answer for 0 s: gone; and how" in seen[1]
+    assert "Look" not in seen[1]
     assert "one in 40 columns" in seen[1]
     assert "two in 40 columns" in seen[3]
     assert "No answer" not in seen[3]
@@ -74,6 +74,21 @@ def test_a_resize_draws_anew_without_asking() -> None:
         display.pause(0.2)
         assert "one in 20 columns" in terminal.drawn().replace("\n", "")
     assert signal.getsignal(signal.SIGWINCH) == before
+
+
+def test_a_terminated_watch_gives_the_screen_back() -> None:
+    terminal = Terminal()
+
+    def terminated() -> None:
+        with ScreenDisplay(terminal.console, page) as display:
+            display.show("one")
+            os.kill(os.getpid(), signal.SIGTERM)
+            display.pause(5)
+
+    with pytest.raises(SystemExit) as ended:
+        terminated()
+    assert ended.value.code == 143
+    assert "\x1b[?1049l" in terminal.drawn()
 
 
 def test_the_first_question_must_have_an_answer() -> None:
