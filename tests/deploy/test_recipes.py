@@ -1,0 +1,290 @@
+"""Shows that the recipes without Kubernetes start a planner, train with it, and leave nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from planner_service.settings import PREFIX, Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+KEEP = DEPLOY / "torchrun" / "keep_planner.sh"
+TRAIN = DEPLOY / "torchrun" / "train.sh"
+SBATCH = DEPLOY / "slurm" / "train.sbatch"
+UNIT = DEPLOY / "torchrun" / "dip-planner.service"
+NETWORK = DEPLOY / "torchrun" / "dip-planner.network.conf"
+BIN = Path(sys.executable).parent
+PATIENCE_S = 240.0
+
+needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl on this machine")
+
+
+@pytest.fixture
+def commands(tmp_path: Path) -> Callable[..., Path]:
+    """Return what puts a command of a test's own before others of its name."""
+    (tmp_path / "bin").mkdir()
+
+    def put(name: str, script: str) -> Path:
+        path = tmp_path / "bin" / name
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+        return path
+
+    return put
+
+
+def environment(tmp_path: Path, **more: str) -> dict[str, str]:
+    """Variables for a recipe: commands of the test, then ours; a home and a folder for temporary files of its own."""
+    for name in ("home", "tmp"):
+        (tmp_path / name).mkdir(exist_ok=True)
+    clean = {name: value for name, value in os.environ.items() if not name.startswith((PREFIX, "SLURM_"))}
+    return clean | {
+        "PATH": os.pathsep.join([str(tmp_path / "bin"), str(BIN), os.environ["PATH"]]),
+        "PYTHONPATH": str(ROOT),
+        "HOME": str(tmp_path / "home"),
+        "TMPDIR": str(tmp_path / "tmp"),
+        "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache")),
+        "DIP_METRICS_LISTEN": "off",
+        "DIP_SEARCH_WORKERS": "1",
+        **more,
+    }
+
+
+def begin(command: list[str], variables: dict[str, str], tmp_path: Path) -> subprocess.Popen[str]:
+    """Start a recipe in a group of its own, from a folder of the test."""
+    return subprocess.Popen(
+        command,
+        env=variables,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def end(process: subprocess.Popen[str]) -> str:
+    """Wait for its end, and return what it wrote; whatever of it is still there is killed."""
+    try:
+        return process.communicate(timeout=PATIENCE_S)[0]
+    finally:
+        with_group_killed(process.pid)
+        process.wait()
+
+
+def with_group_killed(group: int) -> None:
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def is_empty(group: int) -> bool:
+    """Whether no process is left that the recipe started."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for what other processes do, which nothing announces."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.02)
+
+
+def test_a_planner_that_fails_is_started_again_and_told_to_stop(tmp_path: Path, commands: Callable[..., Path]) -> None:
+    commands(
+        "dip",
+        f"""echo "$@" >> {tmp_path}/starts
+        [ "$(wc -l < {tmp_path}/starts)" -eq 1 ] && exit 1
+        trap 'echo drained >> {tmp_path}/starts; exit 0' TERM
+        touch {tmp_path}/serving
+        while :; do sleep 0.05; done""",
+    )
+    process = begin(["sh", str(KEEP), "--listen", "127.0.0.1:1"], environment(tmp_path), tmp_path)
+    until((tmp_path / "serving").exists)
+    process.send_signal(signal.SIGTERM)
+    said = end(process)
+    assert process.returncode == 0
+    assert "ended with exit code 1; it is started again in 1 s" in said
+    assert (tmp_path / "starts").read_text().splitlines() == ["serve --listen 127.0.0.1:1"] * 2 + ["drained"]
+
+
+def test_settings_that_cannot_be_are_not_tried_again(tmp_path: Path) -> None:
+    process = begin(["sh", str(KEEP)], environment(tmp_path, DIP_SEARCH_WORKERS="many"), tmp_path)
+    said = end(process)
+    assert process.returncode == 2
+    assert said.count("DIP_SEARCH_WORKERS") == 1
+
+
+def test_torchrun_trains_with_a_planner_beside_it(tmp_path: Path) -> None:
+    """The example on two ranks: every iteration runs a plan of the recipe's planner."""
+    sizes = ["--iterations", "2", "--microbatches", "2", "--repeats", "1", "--record", "record.jsonl"]
+    variables = environment(
+        tmp_path, NPROC_PER_NODE="2", MASTER_PORT="0", RUN_ID="recipe", DIP_SCHEDULE_WAIT_MS="60000"
+    )
+    process = begin(["sh", str(TRAIN), str(ROOT / "examples" / "train_vlm.py"), *sizes], variables, tmp_path)
+    said = end(process)
+    assert process.returncode == 0, said
+    records = [json.loads(line) for line in (tmp_path / "record.jsonl").read_text().splitlines()]
+    assert [record["fallback"] for record in records] == [False, False], said
+    assert "planned job=recipe " in said
+    assert said.index(" stopped ") > said.index("2 of 2 iterations"), "the planner outlives the training"
+    assert not list((tmp_path / "tmp").glob("dip-train*"))
+
+
+def test_a_signal_ends_training_and_planner(tmp_path: Path, commands: Callable[..., Path]) -> None:
+    commands(
+        "torchrun",
+        f"trap 'echo told >> {tmp_path}/end; exit 3' TERM; touch {tmp_path}/trains; while :; do sleep 0.05; done",
+    )
+    process = begin(["sh", str(TRAIN), "train.py"], environment(tmp_path), tmp_path)
+    until((tmp_path / "trains").exists)
+    process.send_signal(signal.SIGTERM)
+    said = end(process)
+    assert process.returncode == 3, said
+    assert (tmp_path / "end").read_text() == "told\n"
+    assert " stopped " in said
+    assert is_empty(process.pid)
+    assert not list((tmp_path / "tmp").glob("dip-train*"))
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"NNODES": "2"}, "MASTER_ADDR"),
+        ({"NNODES": "2", "MASTER_ADDR": "localhost"}, "DIP_SECRETS"),
+    ],
+)
+def test_what_is_missing_is_said_before_anything_starts(variables: dict[str, str], said: str, tmp_path: Path) -> None:
+    process = begin(["sh", str(TRAIN), "train.py"], environment(tmp_path, **variables), tmp_path)
+    assert said in end(process)
+    assert process.returncode == 2
+
+
+SRUN = """for word; do case $word in --*) shift;; *) break;; esac; done
+echo "$@" >> "$STEPS"
+exec "$@"
+"""
+# A rank that asks the planner a question: with its certificate's authority, and with its token.
+ASK = 'echo "torchrun $*"; exec dip jobs'
+
+
+@needs_openssl
+def test_slurm_on_two_nodes_has_a_certificate_and_a_token_of_the_job(
+    tmp_path: Path, commands: Callable[..., Path]
+) -> None:
+    """With Slurm's commands played: steps run here. That Slurm itself runs it, its README tells."""
+    commands("scontrol", "echo localhost; echo elsewhere")
+    commands("scancel", "exit 1")
+    commands("srun", SRUN)
+    commands("torchrun", ASK)
+    slurm = {
+        "SLURM_JOB_ID": str(1_000 + os.getpid() % 2_000),
+        "SLURM_JOB_NUM_NODES": "2",
+        "SLURM_JOB_NODELIST": "localhost,elsewhere",
+        "DIP_DEPLOY": str(DEPLOY),
+        "STEPS": str(tmp_path / "steps"),
+    }
+    process = begin(["bash", str(SBATCH), "train.py", "--epochs", "3"], environment(tmp_path, **slurm), tmp_path)
+    said = end(process)
+    assert process.returncode == 0, said
+    job = f"slurm-{slurm['SLURM_JOB_ID']}-0"
+    assert re.search(rf"torchrun --nnodes=2 --nproc-per-node=1 --rdzv-id={job} .* train.py --epochs 3", said)
+    assert " serving listen=0.0.0.0:" in said
+    assert "refused" not in said, said
+    planner, training = (tmp_path / "steps").read_text().splitlines()
+    assert planner.startswith("env DIP_HEALTH_LISTEN=")
+    assert "DIP_ACCESS_FILE=" in planner
+    assert training.startswith("torchrun ")
+    # Nothing secret is left, and nothing runs.
+    assert list((tmp_path / "home" / ".dip-planner").iterdir()) == []
+    assert is_empty(process.pid)
+
+
+def test_slurm_on_one_node_needs_no_secrets_and_ends_on_a_signal(tmp_path: Path, commands: Callable[..., Path]) -> None:
+    commands("scontrol", "echo localhost")
+    commands("scancel", "exit 1")
+    commands("srun", SRUN)
+    commands("torchrun", f"dip jobs && touch {tmp_path}/trains; trap 'exit 5' TERM; while :; do sleep 0.05; done")
+    slurm = {
+        "SLURM_JOB_ID": str(1_000 + os.getpid() % 2_000),
+        "SLURM_JOB_NUM_NODES": "1",
+        "SLURM_JOB_NODELIST": "localhost",
+        "DIP_DEPLOY": str(DEPLOY),
+        "STEPS": str(tmp_path / "steps"),
+    }
+    process = begin(["bash", str(SBATCH), "train.py"], environment(tmp_path, **slurm), tmp_path)
+    until((tmp_path / "trains").exists)
+    process.send_signal(signal.SIGTERM)
+    said = end(process)
+    assert process.returncode == 5, said
+    assert " serving listen=unix://" in said
+    assert " stopped " in said
+    assert list((tmp_path / "home" / ".dip-planner").iterdir()) == []
+    assert list((tmp_path / "tmp").iterdir()) == []
+    assert is_empty(process.pid)
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="no shellcheck on this machine")
+def test_scripts_pass_shellcheck() -> None:
+    scripts = sorted(map(str, [*DEPLOY.rglob("*.sh"), SBATCH]))
+    done = subprocess.run(["shellcheck", "--severity=warning", *scripts], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd on this machine")
+def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+    unit = tmp_path / UNIT.name
+    unit.write_text(UNIT.read_text().replace("/opt/dip-planner/bin/dip", str(BIN / "dip")))
+    (tmp_path / f"{UNIT.name}.d").mkdir()
+    shutil.copy(NETWORK, tmp_path / f"{UNIT.name}.d" / "network.conf")
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def unit_of(path: Path) -> dict[str, list[str]]:
+    """Return what a unit's service says, by name."""
+    found: dict[str, list[str]] = {}
+    for line in path.read_text().splitlines():
+        name, equals, value = line.partition("=")
+        if equals and not line.startswith("#"):
+            found.setdefault(name, []).append(value)
+    return found
+
+
+def test_the_unit_waits_for_the_planner_to_drain() -> None:
+    (stop_s,) = unit_of(UNIT)["TimeoutStopSec"]
+    assert int(stop_s) * 1000 > 2 * Settings().drain_ms
+
+
+@pytest.mark.parametrize("path", [UNIT, NETWORK])
+def test_the_unit_names_settings_that_there_are(path: Path) -> None:
+    known = {PREFIX + name.upper() for name in Settings.model_fields} | {"XDG_CACHE_HOME"}
+    named = {value.partition("=")[0] for value in unit_of(path)["Environment"]}
+    assert named <= known
+
+
+def test_credentials_are_those_that_settings_name() -> None:
+    network = unit_of(NETWORK)
+    loaded = {value.partition(":")[0] for value in network["LoadCredential"]}
+    named = {value.partition("%d/")[2] for value in network["Environment"] if "%d/" in value}
+    assert loaded == named
