@@ -16,7 +16,20 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FILES = {name: ROOT / "deploy" / "containers" / f"{name}.Containerfile" for name in ("planner", "trainer")}
-INSTRUCTIONS = set("ARG CMD COPY ENTRYPOINT ENV EXPOSE FROM HEALTHCHECK LABEL RUN STOPSIGNAL USER WORKDIR".split())
+INSTRUCTIONS = {
+    "ARG",
+    "CMD",
+    "COPY",
+    "ENTRYPOINT",
+    "ENV",
+    "EXPOSE",
+    "FROM",
+    "HEALTHCHECK",
+    "LABEL",
+    "RUN",
+    "STOPSIGNAL",
+}
+INSTRUCTIONS |= {"USER", "WORKDIR"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
