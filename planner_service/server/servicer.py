@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from dip.planner.v1 import planner_pb2 as pb
 from dip.validation import shown_reason, validate_get_job, validate_get_plan, validate_report_execution
 
 from planner_service import metrics
+from planner_service.access import current_caller
 from planner_service.server import recent, refusals
 from planner_service.server.batches import Batches
 from planner_service.server.budgets import Budgets
@@ -20,6 +21,7 @@ from planner_service.server.jobs import CurrentJob, Jobs
 from planner_service.server.marks import packed_report, whole_answer
 from planner_service.server.remembered import Remembered
 from planner_service.server.streams import Streams
+from planner_service.server.turns import Turns
 from planner_service.store import AttemptOverError, BatchKey, PlanStore, ReplicaKey
 
 if TYPE_CHECKING:
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
     from planner_service.pool import SolverPool
     from planner_service.server.handlers import Context
     from planner_service.settings import Settings
+
+_PLANS_READ_AT_ONCE: Final = 2
+"""Plans of one client that are put together at once: each takes megabytes, and threads that others wait for."""
 
 
 class PlannerServicer:
@@ -63,6 +68,7 @@ class PlannerServicer:
             max_queued=settings.max_queued_batches,
             max_queued_bytes=settings.max_queued_bytes,
         )
+        self._plan_reads = Turns(most=_PLANS_READ_AT_ONCE)
         self._draining = False
 
     @property
@@ -143,6 +149,10 @@ class PlannerServicer:
         job = await self._jobs.any_attempt(request.job_id)
         validate_get_plan(request, job.spec)
         key = _key(job, request.replica, request.iteration)
+        async with self._plan_reads.turn(current_caller().name):
+            return await self._whole_plan(key, request, job)
+
+    async def _whole_plan(self, key: BatchKey, request: pb.GetPlanRequest, job: CurrentJob) -> bytes:
         entry = await self._store.entry(key)
         where = f"iteration {request.iteration} of replica {request.replica}"
         if entry is None:

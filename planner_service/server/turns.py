@@ -32,6 +32,10 @@ class Turns:
         self._most = most
         self._clients: dict[str, _Client] = {}
 
+    def __len__(self) -> int:
+        """Clients that have a turn or wait for one."""
+        return len(self._clients)
+
     @contextlib.asynccontextmanager
     async def turn(self, client: str) -> AsyncIterator[None]:
         """Wait for a turn of this client, and have it for the block."""
