@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from dip.planner.v1 import planner_pb2 as pb
 
+from planner_service.kernel_cache import are_compiled
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -19,16 +21,24 @@ MOST_BYTES: Final = 2 * 2**20
 
 
 def plan_summary(planned: Planned) -> bytes:
-    """Serialized IterationStatus of a plan; where the search was ended from outside, that is what found it."""
+    """Serialized IterationStatus of a plan."""
     plan = planned.plan
-    found_by = plan.steps[-1].engine if plan.steps else ""
     return pb.IterationStatus(
         makespan_us=plan.makespan_us,
         lower_bound_us=plan.lower_bound_us,
         fallback=plan.fallback,
-        found_by=f"interrupted: {planned.interrupted}" if planned.interrupted else found_by,
+        found_by=_found_by(planned),
         search_ms=planned.elapsed_ms,
     ).SerializeToString()
+
+
+def _found_by(planned: Planned) -> str:
+    """Say what found a plan; where the search was ended from outside, or there was none, why."""
+    if planned.interrupted:
+        return f"interrupted: {planned.interrupted}"
+    if planned.plan.fallback and not are_compiled():
+        return "no search: its kernels are not compiled yet"
+    return planned.plan.steps[-1].engine if planned.plan.steps else ""
 
 
 def report_summary(report: pb.ReportExecutionRequest) -> bytes:

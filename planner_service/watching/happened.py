@@ -37,10 +37,19 @@ def _without_plan(of: Round, job: pb.JobStatus) -> Iterator[str]:
         yield f"no plan{where}: {printable(reason)}"
     if len(reasons) > _SHOWN_REASONS:
         yield f"and {len(reasons) - _SHOWN_REASONS} more reasons"
-    fixed = [status.replica for status in of.planned if status.fallback]
-    if fixed:
-        where = f" for replica {ranges(fixed)}" if job.replicas > 1 else ""
-        yield f"the plan{where} is the fixed schedule"
+    yield from _fixed(of, job)
+
+
+def _fixed(of: Round, job: pb.JobStatus) -> Iterator[str]:
+    """Say of which replicas the planner's own plan is the fixed schedule, and why where it knows."""
+    causes: dict[str, list[int]] = {}
+    for status in of.planned:
+        if status.fallback:
+            causes.setdefault(status.found_by, []).append(status.replica)
+    for cause, replicas in list(causes.items())[:_SHOWN_REASONS]:
+        if cause or not of.num_reports:  # else the ranks' own reasons tell it
+            where = f" for replica {ranges(replicas)}" if job.replicas > 1 else ""
+            yield f"the plan{where} is the fixed schedule{f' ({printable(cause)})' if cause else ''}"
 
 
 def _ran(of: Round, job: pb.JobStatus) -> Iterator[str]:

@@ -11,7 +11,10 @@ from serving import client, is_refused, planner, register, run
 from watched_jobs import LATE, report, trained
 
 from benchmarks.redis_server import RedisServer, server_programs
-from planner_service.server.recent import MOST_BYTES, statuses
+from planner_service.pool import Planned
+from planner_service.pool.messages import SplitPlan, Step
+from planner_service.server import recent
+from planner_service.server.recent import MOST_BYTES, plan_summary, statuses
 from planner_service.store import RecentIteration
 from planner_service.store.redis_store import RedisStore
 
@@ -105,6 +108,36 @@ def test_a_reason_is_kept_in_one_printable_line() -> None:
             )
 
     run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("fallback", "interrupted", "compiled", "found_by"),
+    [
+        (False, "", True, "annealing"),
+        (False, "out of time", True, "interrupted: out of time"),
+        (True, "it died", False, "interrupted: it died"),
+        (True, "", False, "no search: its kernels are not compiled yet"),
+    ],
+)
+def test_what_found_a_plan_is_told(
+    monkeypatch: pytest.MonkeyPatch, fallback: bool, interrupted: str, compiled: bool, found_by: str
+) -> None:
+    monkeypatch.setattr(recent, "are_compiled", lambda: compiled)
+    plan = SplitPlan(
+        answer=b"",
+        responses=(),
+        makespan_us=90,
+        fallback=fallback,
+        lower_bound_us=80,
+        steps=(
+            Step(elapsed_ms=1, engine="list", makespan_us=99),
+            Step(elapsed_ms=5, engine="annealing", makespan_us=90),
+        ),
+    )
+    told = pb.IterationStatus.FromString(plan_summary(Planned(plan=plan, elapsed_ms=7, interrupted=interrupted)))
+    assert told == pb.IterationStatus(
+        makespan_us=90, lower_bound_us=80, fallback=fallback, found_by=found_by, search_ms=7
+    )
 
 
 def test_an_answer_stays_small() -> None:

@@ -102,6 +102,24 @@ def test_many_replicas_are_few_words() -> None:
     assert of.gap == pytest.approx(870_127 / 860_000 - 1)
 
 
+def test_a_plan_that_is_the_fixed_schedule_is_told_once() -> None:
+    found = job("the planner sent the fixed schedule")
+    for of in found.recent:
+        of.fallback, of.found_by = True, ""
+    assert happened(rounds(found.recent)[0], status())[0].startswith("fell back on replica 0-99")
+    for of in found.recent:
+        of.found_by = "no search: not compiled"
+    (told,) = rounds(found.recent)
+    assert happened(told, status())[0] == "the plan for replica 0-127 is the fixed schedule (no search: not compiled)"
+    for of in found.recent:
+        of.ClearField("ranks")
+        of.found_by = ""
+    assert happened(rounds(found.recent)[0], status()) == [
+        "the plan for replica 0-127 is the fixed schedule",
+        "planned",
+    ]
+
+
 def test_many_reasons_are_counted() -> None:
     found = job()
     for rank in found.recent[0].ranks:

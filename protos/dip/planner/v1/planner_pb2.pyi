@@ -1487,7 +1487,7 @@ class IterationStatus(_message.Message):
     lower_bound_us: _builtins.int
     fallback: _builtins.bool
     found_by: _builtins.str
-    """The engine of the search's last step, and how long the search was."""
+    """The engine of the search's last step, or why the search was ended or there was none; how long it was."""
     search_ms: _builtins.int
     @_builtins.property
     def ranks(self) -> _containers.RepeatedCompositeFieldContainer[Global___RankStatus]:
