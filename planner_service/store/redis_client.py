@@ -25,6 +25,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from planner_service import metrics
+from planner_service import logs
 from planner_service.store.records import StoreAwayError, StoreError, StoreFullError
 from planner_service.store.redis_server_facts import UnusableRedisError
 
@@ -111,13 +112,14 @@ class RedisClient:
         """Take note of whether it answers; the log has a line each time that this changes."""
         before, self._answers = self._answers, error is None
         self._ever_answered |= self._answers
-        if error is not None and before is not False:
-            _LOG.warning("the store is away: %s", error)
-            self.on_available(False)
-        if error is None and before is not True:
-            _LOG.info("the store is there: %s", self.address)
-            self.on_available(True)
-            self.on_back()
+        with logs.afresh():  # whoever asked just now is not who it is about
+            if error is not None and before is not False:
+                _LOG.warning("the store is away: %s", error)
+                self.on_available(False)
+            if error is None and before is not True:
+                _LOG.info("the store is there: %s", self.address)
+                self.on_available(True)
+                self.on_back()
 
     def refusal(self, error: RedisError | OSError) -> StoreError:
         """Return in the store's words what an error means."""
@@ -194,7 +196,8 @@ class RedisClient:
         """Log what it answered instead of what was asked for, though not each time."""
         text, now_s = str(refusal), time.monotonic()
         if text != self._warned[0] or now_s - self._warned[1] > _QUIET_S:
-            _LOG.warning("the store refuses: %s", text)
+            with logs.afresh():
+                _LOG.warning("the store refuses: %s", text)
             self._warned = text, now_s
 
     async def _leave(self) -> None:
