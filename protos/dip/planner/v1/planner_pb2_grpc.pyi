@@ -11,7 +11,8 @@ is allowed); NOT_FOUND for an unknown job (register again, then submit what is n
 ALREADY_EXISTS for another content under a taken key; FAILED_PRECONDITION for a closed job, an older
 attempt, or a batch that cannot fit its memory; OUT_OF_RANGE for an iteration that was dropped as too
 old; RESOURCE_EXHAUSTED with google.rpc.RetryInfo; UNAVAILABLE while draining; UNAUTHENTICATED and
-PERMISSION_DENIED. A client retries UNAVAILABLE and RESOURCE_EXHAUSTED only.
+PERMISSION_DENIED. A client retries UNAVAILABLE and RESOURCE_EXHAUSTED only; it asks again after
+UNAUTHENTICATED or PERMISSION_DENIED when its credentials have changed, and seldom besides.
 
 An attempt is one start of a training job: a number that global rank 0 draws (its clock in
 microseconds) and tells the others. A higher attempt supersedes a lower one, whose batches, plans and
