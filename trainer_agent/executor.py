@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_SENT = "the planner sent the fixed fallback schedule: its own search failed, or found nothing that fits"
+_SENT = "the planner sent the fixed schedule: its search failed, was refused, or is being compiled"
 
 
 class Executor:

@@ -130,6 +130,7 @@ class Outbox:
             except PlannerCallError as error:
                 if not isinstance(message, pb.ReportExecutionRequest):
                     self._put_back(message[0])
+                    self._on_held_up(f"{error.code.name}: {error.details}")
                 self._wait_out(error)
             else:
                 self._backoff.reset()
@@ -199,12 +200,15 @@ class Outbox:
             raise error
 
     def _wait_out(self, error: PlannerCallError) -> None:
-        self._on_held_up(f"{error.code.name}: {error.details}")
+        session = self._session
+        if error.denied and session.client.shows_something_new():
+            session.wait_out(None, self._backoff)  # what was denied has been replaced since
+            return
         if error.denied:
-            self._session.admission.denied(_WHO, error)
+            session.admission.denied(_WHO, error)
         with self._changed:
             self._dropped_reports += len(self._reports)
             self._reports.clear()
             self._away = True
             self._changed.notify_all()
-        self._session.wait_out(error, self._backoff)
+        session.wait_out(error, self._backoff)

@@ -164,8 +164,14 @@ class Prefetcher:
         return error
 
     def _note_denial(self, error: PlannerCallError) -> PlannerCallError | None:
-        """Ask the next planner, whose access file may be newer; where all have turned this client away, wait."""
+        """Ask the next planner, whose access file may be newer; where all have turned this client away, wait.
+
+        A stream that was opened with a token that has been replaced since is opened again at once.
+        """
         client = self._session.client
+        if client.shows_something_new():
+            _log.info("%s; the files hold something else by now", error)
+            return None
         self._outages += 1
         if self._outages < len(client.endpoints) and client.leave(client.endpoint, str(error)):
             _log.warning("%s; planner %s is asked next", error, client.endpoint)

@@ -208,3 +208,18 @@ def test_where_all_planners_turn_it_away_it_asks_none_until_something_changes(
     rank.link.close()
     for planner in planners:
         planner.stop()
+
+
+def test_a_stream_whose_token_is_withdrawn_after_it_was_replaced_is_opened_again_and_no_plan_is_lost(
+    planner: FakePlanner, connect: Callable[..., Rank], caplog: pytest.LogCaptureFixture
+) -> None:
+    rank = connect()
+    rank.step_until_planned()
+    planner.tokens = frozenset({GOOD, NEW})
+    rank.file.write_text(NEW)
+    assert isinstance(rank.step(), RankPlan)
+    planner.tokens = frozenset({NEW})
+    planner.break_streams(grpc.StatusCode.UNAUTHENTICATED, "the token is not known any more")
+    assert isinstance(rank.step(), RankPlan)
+    assert planner.calls["StreamSchedules"] == 2
+    assert not errors(caplog)
