@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import logging
 from pathlib import Path
@@ -97,7 +98,7 @@ class KernelCache(FunctionCache):
         try:
             return super().load_overload(signature, target)
         except OSError as error:
-            _log.warning("compiling %s, as what is kept of it cannot be read: %s", self._py_func.__name__, error)
+            _warn_once("kernels are compiled, as what is kept of them in %s cannot be read: %s", error.strerror)
             return None
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
@@ -105,4 +106,10 @@ class KernelCache(FunctionCache):
         try:
             super().save_overload(signature, compiled)
         except OSError as error:
-            _log.warning("machine code of %s is used, and not kept: %s", self._py_func.__name__, error)
+            _warn_once("machine code of kernels is used, and not kept in %s: %s", error.strerror)
+
+
+@functools.cache
+def _warn_once(text: str, reason: str | None) -> None:
+    """Say once what holds for all kernels."""
+    _log.warning(text, CACHE, reason)
