@@ -24,8 +24,7 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from planner_service import metrics
-from planner_service import logs
+from planner_service import logs, metrics
 from planner_service.store.records import StoreAwayError, StoreError, StoreFullError
 from planner_service.store.redis_server_facts import UnusableRedisError
 
