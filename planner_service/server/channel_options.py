@@ -16,8 +16,9 @@ GREETING_MS: Final = 10_000
 IDLE_MS: Final = 300_000
 """How long a connection without a call stays; clients connect again by themselves when they have one."""
 
-CALLS_A_CONNECTION: Final = 256
-"""Calls and streams of one connection; gRPC's clients let further ones wait. An agent has two or three."""
+CALLS_A_CONNECTION: Final = 1024
+"""Calls and streams of one connection, those that were given up and are not cleared away yet among them; of a client that
+keeps to it, further ones wait, or end with UNAVAILABLE. An agent has two or three."""
 
 HEALTH_CONNECTIONS: Final = 256
 """Connections where nothing but health is served."""

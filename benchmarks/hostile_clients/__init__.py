@@ -1,0 +1,1 @@
+"""What hostile clients cost a planner, and those whom it serves besides."""
