@@ -5,11 +5,13 @@ Versions and ciphers are gRPC's: TLS 1.2 and 1.3, with forward secrecy and authe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import grpc
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from planner_service.access import Access, Certificates
 
 
@@ -21,12 +23,20 @@ def server_credentials(access: Access) -> grpc.ServerCredentials | None:
     first = access.certificates
     if first is None:
         return None
+    shown = first
 
-    def current() -> grpc.ServerCertificateConfiguration:
-        return _configuration(access.certificates or first)
+    def changed() -> grpc.ServerCertificateConfiguration | None:
+        """Return what is new; None lets gRPC keep what it has parsed, whoever connects however often."""
+        nonlocal shown
+        if access.certificates is None or access.certificates is shown:
+            return None
+        shown = access.certificates
+        return _configuration(shown)
 
     return grpc.dynamic_ssl_server_credentials(
-        _configuration(first), current, require_client_authentication=first.client_ca is not None
+        _configuration(first),
+        cast("Callable[[], grpc.ServerCertificateConfiguration]", changed),  # the stubs do not know None
+        require_client_authentication=first.client_ca is not None,
     )
 
 
