@@ -88,7 +88,7 @@ SOLVE_SECONDS: Final = Histogram(
 )
 SEARCH_SECONDS: Final = Histogram(
     "dip_search_duration_seconds",
-    "Search time of plans that a search found, as the plan says.",
+    "Search time of plans that a search found, as the plan says: one that was found before tells of that search.",
     buckets=_SEARCH_S,
     registry=REGISTRY,
 )

@@ -178,3 +178,18 @@ def test_prometheus_takes_the_queries(tmp_path: Path) -> None:
     file.write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": written}]}))
     checked = subprocess.run(["promtool", "check", "rules", str(file)], capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool on this machine")
+def test_alerts_fire_on_what_they_are_for() -> None:
+    tests = Path(__file__).with_name("prometheus-alerts-test.yaml")
+    checked = subprocess.run(["promtool", "test", "rules", str(tests)], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_each_alert_has_a_series_that_it_fires_on() -> None:
+    tests = yaml.safe_load(Path(__file__).with_name("prometheus-alerts-test.yaml").read_text())["tests"]
+    expected = {
+        sample["labels"] for test in tests for case in test["promql_expr_test"] for sample in case["exp_samples"]
+    }
+    assert {f'{{alertname="{rule["alert"]}"}}' for rule in rules()} <= expected
