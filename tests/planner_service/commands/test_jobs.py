@@ -180,7 +180,7 @@ def test_what_is_no_planner_is_said(dip: Callable[..., Ran]) -> None:
         ran = dip("jobs", "--endpoint", endpoint)
     finally:
         fake.stop()
-    assert (ran.code, "no planner, or a much older one" in ran.err) == (PLANNER_FAILED, True)
+    assert (ran.code, "is no planner, a much older one" in ran.err) == (PLANNER_FAILED, True)
 
 
 class Clock:

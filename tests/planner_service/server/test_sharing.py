@@ -71,14 +71,14 @@ def test_jobs_that_end_at_another_planner_leave_little_behind(monkeypatch: pytes
     async def scenario() -> None:
         async with planners({"plan_jobs": "own", "max_jobs": 2}, {}) as (_, servers), clients(*servers) as stubs:
             for number in range(5):
-                job = f"job {number}"
+                job = f"job-{number}"
                 await stubs[1].RegisterJob(register(job))
                 await stubs[0].SubmitBatch(submit(0, job_id=job))
                 await take(stubs[0].StreamSchedules(stream(job_id=job)), 1)
                 await stubs[1].CloseJob(pb.CloseJobRequest(job_id=job))
             servicer = servers[0]._servicer
             assert len(servicer._jobs._specs) == 2
-            assert servicer._dispatcher._claimant().jobs == {"job 3", "job 4"}
+            assert servicer._dispatcher._claimant().jobs == {"job-3", "job-4"}
 
     run(scenario())
 
