@@ -57,7 +57,7 @@ class Site:
         """Return where the planner listens that an agent's endpoint names."""
         if target.startswith(UNIX):
             return self._unix(target)
-        return f"localhost:{self._port(target.rpartition(':')[2])}"
+        return f"localhost:{self.free_port(target.rpartition(':')[2])}"
 
     def redis(self, configuration: str) -> RedisServer:
         """Return the Redis of a configuration, not yet started."""
@@ -100,7 +100,9 @@ class Site:
         if name in FILES:
             return str(self.secrets / self._made_as(value))
         if name in _ADDRESSES:
-            return self._unix(value) if value.startswith(UNIX) else f"127.0.0.1:{self._port(value.rpartition(':')[2])}"
+            return (
+                self._unix(value) if value.startswith(UNIX) else f"127.0.0.1:{self.free_port(value.rpartition(':')[2])}"
+            )
         if name == "DIP_STORE":
             return re.sub("@[^/]+", f"@127.0.0.1:{self._ports.get('redis', 0)}", value)
         return value
@@ -112,7 +114,8 @@ class Site:
     def _unix(self, target: str) -> str:
         return f"{UNIX}{self._directory}/run/{Path(target).name}"
 
-    def _port(self, name: str) -> int:
+    def free_port(self, name: str) -> int:
+        """Return the free port that stands for one of the files, by its name: the same whenever asked."""
         if name not in self._ports:
             with socket.socket() as probe:
                 probe.bind(("127.0.0.1", 0))

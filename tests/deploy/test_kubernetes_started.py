@@ -12,7 +12,7 @@ import grpc
 import pytest
 import redis
 from deploy.rendering import KUBERNETES, OVERLAYS, needs_kubectl, overlay
-from deploy.running import SERVICE
+from deploy.running import SERVICE, UNIX
 from deploy.site import PATIENCE_S, Site, is_serving
 from deploy.workloads import TRAINER_OF_SHARED, Container, planners, trainers
 from dip.connecting import ClientFiles, Endpoint, call_metadata, open_channel
@@ -75,6 +75,9 @@ def test_a_planner_starts_as_configured(name: str, tmp_path: Path) -> None:
         with site.planner(settings):
             assert is_serving(settings["DIP_HEALTH_LISTEN"], SERVICE)
             assert is_serving(settings["DIP_HEALTH_LISTEN"], "")
+            if settings["DIP_LISTEN"].startswith(UNIX):
+                mode = Path(settings["DIP_LISTEN"].removeprefix(UNIX)).stat().st_mode
+                assert mode & 0o777 == int(settings["DIP_SOCKET_MODE"], 8)
             assert b"dip_queue_batches" in scraped(settings["DIP_METRICS_LISTEN"])
             with called(site, agent) as call:
                 assert not call("ListJobs", pb.ListJobsRequest()).jobs
