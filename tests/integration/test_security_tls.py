@@ -282,7 +282,7 @@ def test_old_versions_of_tls_are_not_spoken(authority: Authority) -> None:
     async def scenario() -> None:
         async with planner(**authority.pair().server_settings()) as server:
             assert await asyncio.to_thread(handshake, server, ssl.TLSVersion.TLSv1_2)
-            with pytest.raises(ssl.SSLError, match="PROTOCOL_VERSION|EOF"):
+            with pytest.raises(ssl.SSLError, match=r"PROTOCOL_VERSION|EOF"):
                 await asyncio.to_thread(handshake, server, ssl.TLSVersion.TLSv1_1)
 
     run(scenario())
