@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from typing import TYPE_CHECKING
 
+from trainer_agent import about
 from trainer_agent.backoff import Backoff
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 LOOK_EVERY_S = 1.0
 ASK_EVERY_S = 60.0
 
-_log = logging.getLogger(__name__)
+_log = about.logger(__name__)
 
 
 class Admission:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from dip.planner.v1 import planner_pb2 as pb
 from dip.validation import validate_batch, validate_job_spec, validate_partition
 
+from trainer_agent import about
 from trainer_agent.client import PlannerClient
 from trainer_agent.errors import TrainerAgentError
 from trainer_agent.loader import DEFAULT_LOOK_AHEAD, PlannedLoader
@@ -111,6 +112,8 @@ class TrainerAgent:
         client = None if settings.endpoints is None else PlannerClient(settings.endpoints, files=settings.files)
         first = FirstRegistration(request, settings, client, step_timeout_s=mesh.timeout.total_seconds())
         start = agree_on_start(request, first, mesh)
+        job = start.registration
+        about.is_at(job=job.job_id, attempt=job.attempt, replica=mesh.replica, rank=mesh.rank)
         link = None if client is None else PlannerLink(client, start, replica=mesh.replica, rank=mesh.rank)
         return cls(start, mesh, link, settings)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from dip.planner.v1 import planner_pb2 as pb
 from dip.validation import shown_reason
 from torch import nn
 
+from trainer_agent import about
 from trainer_agent.agreement import Ballot, compare, vote
 from trainer_agent.backward import StageRunner
 from trainer_agent.compiling import STRATEGIES, Compiler
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from trainer_agent.stages import BuildChunk, LossWeightOf, ModuleHandOffs, Strategy
     from trainer_agent.transfers import Transport
 
-_log = logging.getLogger(__name__)
+_log = about.logger(__name__)
 
 _SENT = "the planner sent the fixed schedule: its search failed, was refused, or is being compiled"
 
@@ -237,7 +237,7 @@ class Executor:
             except PlanError as error:
                 plan, reason = None, f"refused: {error}"
         if reason and taken.plan is not None:
-            _log.warning("iteration %d: %s", taken.iteration, reason)
+            _log.warning("iteration %d: %s", taken.iteration, reason, extra=about.iteration(taken.iteration))
         ballot = Ballot(
             attempt=self._source.attempt,
             iteration=taken.iteration,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import grpc
 from dip.planner.v1 import planner_pb2 as pb
 
+from trainer_agent import about
 from trainer_agent.backoff import Backoff
 from trainer_agent.call_error import PlannerCallError
 from trainer_agent.session import SessionThread
@@ -23,7 +24,7 @@ MAX_REPORTS = 32
 
 _WHO = "outbox"
 
-_log = logging.getLogger(__name__)
+_log = about.logger(__name__)
 
 
 class Outbox:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 import grpc
 from dip.planner.v1 import planner_pb2 as pb
 
+from trainer_agent import about
 from trainer_agent.backoff import Backoff
 from trainer_agent.call_error import PlannerCallError
 from trainer_agent.outbox import Outbox
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from trainer_agent.silence import Silence
     from trainer_agent.startup import Start
 
-_log = logging.getLogger(__name__)
+_log = about.logger(__name__)
 
 DRAIN_S = 1.0
 JOIN_S = 5.0

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from typing import TYPE_CHECKING
 
 import grpc
 from dip.planner.v1 import planner_pb2 as pb
 
+from trainer_agent import about
 from trainer_agent.backoff import Backoff
 from trainer_agent.call_error import PlannerCallError
 from trainer_agent.session import SessionThread
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _WHO = "prefetch"
 
-_log = logging.getLogger(__name__)
+_log = about.logger(__name__)
 
 
 class Prefetcher:

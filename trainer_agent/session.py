@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from typing import TYPE_CHECKING
 
 import grpc
 
+from trainer_agent import about
 from trainer_agent.admission import Admission
 from trainer_agent.call_error import PlannerCallError
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from trainer_agent.backoff import Backoff
     from trainer_agent.client import PlannerClient
 
-_log = logging.getLogger(__name__)
+_log = about.logger(__name__)
 
 
 class PlannerSession:

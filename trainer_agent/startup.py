@@ -11,6 +11,7 @@ import grpc
 from dip.partition import default_partition
 from dip.planner.v1 import planner_pb2 as pb
 
+from trainer_agent import about
 from trainer_agent.call_error import PlannerCallError
 from trainer_agent.client import REGISTER_TIMEOUT_S
 from trainer_agent.errors import TrainerAgentError
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from trainer_agent.mesh import Mesh
     from trainer_agent.settings import AgentSettings
 
-_log = logging.getLogger(__name__)
+_log = about.logger(__name__)
 
 
 class StartError(TrainerAgentError):

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from trainer_agent import about
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_log = logging.getLogger(__name__)
+_log = about.logger(__name__)
 
 SAID_EVERY_S = 30.0
 
@@ -79,5 +80,6 @@ class FallbackLog:
         if self._said_at is not None and now - self._said_at < SAID_EVERY_S:
             return
         more = f" (and {self._unsaid - 1} more since this was last said)" if self._unsaid > 1 else ""
-        _log.warning("iteration %d ran the fixed fallback schedule: %s%s", iteration, reason, more)
+        told = "iteration %d ran the fixed fallback schedule: %s%s"
+        _log.warning(told, iteration, reason, more, extra=about.iteration(iteration))
         self._said_at, self._unsaid = now, 0
