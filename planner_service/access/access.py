@@ -84,7 +84,7 @@ class Access:
         """Log once of each certificate, and of each thing that is wrong with its dates."""
         if self.certificates is None:
             return
-        dates = self.certificates.validity
+        dates = self.certificates.facts
         metrics.certificate_is_valid(dates.begins.timestamp(), dates.ends.timestamp())
         trouble = self.certificates.trouble(self._now())
         if trouble and self._warned != (self.certificates, trouble):

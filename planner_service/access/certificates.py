@@ -10,8 +10,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from planner_service import settings as names
-from planner_service.access.dates import Validity, validity
 from planner_service.access.errors import AccessError
+from planner_service.access.facts import Facts, facts_of
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -48,14 +48,14 @@ class Certificates:
         Its private key.
     client_ca
         Authorities whose certificates clients must show; None: they need not.
-    validity
-        Of the planner's certificate.
+    facts
+        What clients mind of the planner's certificate.
     """
 
     chain: bytes
     key: bytes = field(repr=False)
     client_ca: bytes | None
-    validity: Validity
+    facts: Facts
 
     @classmethod
     def read(cls, files: TlsFiles, contents: tuple[bytes, ...]) -> Certificates:
@@ -73,14 +73,18 @@ class Certificates:
         for content in authorities:
             _checked_certificates(content, f"{names.TLS_CLIENT_CA_FILE}={files.client_ca}")
         try:
-            valid = validity(text)
+            facts = facts_of(text)
         except ValueError as error:
-            raise AccessError(f"{where}: the dates of its certificate cannot be read: {error}") from None
-        return cls(chain=chain, key=key, client_ca=authorities[0] if authorities else None, validity=valid)
+            raise AccessError(f"{where}: its certificate cannot be read: {error}") from None
+        if not facts.key:
+            raise AccessError(
+                f"{where}: is of a kind of key that clients do not take; must be RSA, or ECDSA on P-256 or P-384"
+            )
+        return cls(chain=chain, key=key, client_ca=authorities[0] if authorities else None, facts=facts)
 
     def trouble(self, now: datetime) -> str:
         """Say what clients find, or soon will, wrong with the certificate's dates; empty: nothing."""
-        begins, ends = self.validity.begins, self.validity.ends
+        begins, ends = self.facts.begins, self.facts.ends
         if now < begins:
             return f"is valid from {begins:%Y-%m-%d %H:%M} UTC only: clients refuse it until then"
         if now >= ends:
@@ -92,13 +96,10 @@ class Certificates:
 
 def _checked_certificates(content: bytes, where: str) -> str:
     """Return PEM certificates as text; raise where there are none, or one that cannot be read."""
-    try:
-        text = content.decode("ascii")
-    except UnicodeDecodeError:
-        raise AccessError(f"{where}: is no PEM text (a binary, DER, certificate must be converted)") from None
+    text = content.decode("ascii", "replace")  # there may be remarks between certificates
     found = _CERTIFICATE.findall(text)
     if not found:
-        raise AccessError(f"{where}: holds no certificate (-----BEGIN CERTIFICATE-----)")
+        raise AccessError(f"{where}: holds no certificate in PEM (-----BEGIN CERTIFICATE-----)")
     for number, pem in enumerate(found, start=1):
         try:
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(cadata=pem)
@@ -121,7 +122,10 @@ def _check_key(chain: bytes, key: bytes, files: TlsFiles) -> None:
             file.write(key + b"\n" + chain)
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(f"/proc/self/fd/{together}")
     except ssl.SSLError as error:
-        why = "does not fit" if error.reason == "KEY_VALUES_MISMATCH" else "cannot be read, or not used with,"
-        raise AccessError(f"{where}: {why} the certificate in {names.TLS_CERT_FILE}={files.certificate}") from None
+        said = "does not fit" if error.reason == "KEY_VALUES_MISMATCH" else "cannot be used with"
+        why = (error.reason or "no reason").replace("_", " ").lower()
+        raise AccessError(
+            f"{where}: {said} the certificate in {names.TLS_CERT_FILE}={files.certificate} ({why})"
+        ) from None
     finally:
         os.close(together)

@@ -39,7 +39,7 @@ def test_good_files(authority: Authority) -> None:
     certificates = read(pair, ca=authority.file)
     assert (certificates.chain, certificates.key) == (pair.chain, pair.key)
     assert certificates.client_ca == authority.pem
-    assert certificates.validity.ends == datetime(2040, 1, 2, tzinfo=UTC)
+    assert certificates.facts.ends == datetime(2040, 1, 2, tzinfo=UTC)
     assert read(pair).client_ca is None
     assert "PRIVATE" not in repr(certificates)
 
@@ -61,6 +61,12 @@ def test_key_beside_the_certificate_is_not_the_one_that_is_looked_at(authority: 
         read(pair, chain=together, key=other.key)
 
 
+def test_remarks_between_certificates_are_let_alone(authority: Authority) -> None:
+    pair = authority.pair()
+    remarked = "# Főtanúsítvány\n".encode() + pair.chain + b"\xff\n" + authority.pem
+    assert read(pair, chain=remarked).chain == remarked
+
+
 def test_what_is_wrong_is_said(authority: Authority, tmp_path: Path) -> None:
     pair, other = authority.pair(), authority.pair()
     private = load_pem_private_key(pair.key, None)
@@ -72,15 +78,15 @@ def test_what_is_wrong_is_said(authority: Authority, tmp_path: Path) -> None:
     empty.write_bytes(b"")
     cert_at, key_at = f"DIP_TLS_CERT_FILE={pair.certificate_file}: ", f"DIP_TLS_KEY_FILE={pair.key_file}: "
     for how, says in (
-        ({"chain": b""}, f"{cert_at}holds no certificate (-----BEGIN CERTIFICATE-----)"),
+        ({"chain": b""}, f"{cert_at}holds no certificate in PEM (-----BEGIN CERTIFICATE-----)"),
         ({"chain": torn}, f"{cert_at}holds no certificate"),
-        ({"chain": b"\x30\x82\xff"}, f"{cert_at}is no PEM text"),
+        ({"chain": b"\x30\x82\xff"}, f"{cert_at}holds no certificate in PEM"),
         ({"chain": pair.key}, f"{cert_at}holds no certificate"),
         ({"chain": spoilt}, f"{cert_at}certificate 1 of 1 in it cannot be read"),
         ({"chain": pair.chain + spoilt}, f"{cert_at}certificate 2 of 2 in it cannot be read"),
         ({"key": b""}, f"{key_at}holds no private key (-----BEGIN PRIVATE KEY-----)"),
         ({"key": pair.chain}, f"{key_at}holds no private key"),
-        ({"key": pair.key[:-60]}, f"{key_at}cannot be read, or not used with, the certificate"),
+        ({"key": pair.key[:-60]}, f"{key_at}cannot be used with the certificate"),
         ({"key": other.key}, f"{key_at}does not fit the certificate in DIP_TLS_CERT_FILE={pair.certificate_file}"),
         ({"key": locked}, f"{key_at}is encrypted; must be a key without a password"),
         ({"key": old_locked}, f"{key_at}is encrypted"),

@@ -1,4 +1,4 @@
-"""From when until when a certificate is valid, read from its DER (RFC 5280, section 4.1).
+"""When a certificate is valid and what its key is, read from its DER (RFC 5280, section 4.1).
 
 Python's ssl tells this of certificates that a peer showed and that are valid, and not of one's own.
 """
@@ -15,17 +15,33 @@ _VERSION: Final = 0xA0
 _UTC_TIME: Final = 0x17
 _GENERALIZED_TIME: Final = 0x18
 
+_KEYS: Final = {
+    bytes.fromhex("06092a864886f70d010101 0500"): "RSA",
+    bytes.fromhex("06072a8648ce3d0201 06082a8648ce3d030107"): "ECDSA on P-256",
+    bytes.fromhex("06072a8648ce3d0201 06052b81040022"): "ECDSA on P-384",
+}
+"""Kinds of keys by their identifiers (RFC 3279, 5480): those that clients of gRPC take: neither Ed25519 nor P-521."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Validity:
-    """When a certificate is valid."""
+class Facts:
+    """What clients mind of a certificate.
+
+    Parameters
+    ----------
+    begins, ends
+        When it is valid.
+    key
+        What its key is; empty: none that gRPC's clients take.
+    """
 
     begins: datetime
     ends: datetime
+    key: str
 
 
-def validity(pem: str) -> Validity:
-    """Read the validity of the first certificate of a PEM text.
+def facts_of(pem: str) -> Facts:
+    """Read the first certificate of a PEM text.
 
     Raises
     ------
@@ -42,8 +58,10 @@ def validity(pem: str) -> Validity:
             fields = _skipped(fields)
         for _ in range(3):  # serial number, signature algorithm, issuer
             fields = _skipped(fields)
-        times, _ = _taken(fields, _SEQUENCE)
-        return Validity(begins=_time(times), ends=_time(_skipped(times)))
+        times, fields = _taken(fields, _SEQUENCE)
+        public_key, _ = _taken(_skipped(fields), _SEQUENCE)  # after the subject
+        algorithm, _ = _taken(public_key, _SEQUENCE)
+        return Facts(begins=_time(times), ends=_time(_skipped(times)), key=_KEYS.get(algorithm, ""))
     except IndexError:
         raise ValueError("it ends too early for a certificate") from None
 
