@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deploy.rendering import DEPLOY, KUBERNETES
 from deploy.running import SERVICE
-from deploy.site import Site, is_serving
+from deploy.site import Site, is_serving, needs_openssl
 from redis_cases import needs_redis
 
 from deploy import composing
@@ -53,6 +52,7 @@ def test_what_is_wrong_is_found(spoil: Callable[[Any], Any], expected: str) -> N
     assert any(expected in each for each in found), found
 
 
+@needs_openssl
 def test_its_files_are_there_once_the_secrets_are_made(tmp_path: Path) -> None:
     project = composing.load()
     made = {each["file"].removeprefix("./secrets/") for each in project["secrets"].values()}
@@ -65,6 +65,7 @@ def test_its_files_are_there_once_the_secrets_are_made(tmp_path: Path) -> None:
         assert (composing.FILE.parent / each["file"]).resolve() == KUBERNETES / "base/redis/valkey.conf"
 
 
+@needs_openssl
 def test_secrets_that_are_there_are_kept(tmp_path: Path) -> None:
     command = ["sh", str(DEPLOY / "make_secrets.sh"), str(tmp_path / "made")]
     subprocess.run(command, check=True, capture_output=True)
@@ -77,6 +78,7 @@ def test_secrets_that_are_there_are_kept(tmp_path: Path) -> None:
     assert len(first) == 10
 
 
+@needs_openssl
 @needs_redis
 def test_its_planner_starts_as_configured(tmp_path: Path) -> None:
     project = composing.load()
@@ -100,7 +102,3 @@ def test_its_health_is_asked_with_a_command_that_there_is(name: str, capsys: pyt
         main([*test[2:], "--help"])
     assert caught.value.code == 0
     assert "health" in capsys.readouterr().out
-
-
-def test_openssl_is_what_makes_the_secrets() -> None:
-    assert shutil.which("openssl"), "make_secrets.sh needs openssl"

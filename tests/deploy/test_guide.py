@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 from deploy.rendering import DEPLOY, KUBERNETES, find, needs_kubectl, render
+from deploy.site import needs_openssl
 from deploy.workloads import TRAINER_OF_SHARED, containers
 from dip.connecting import ClientFiles, Endpoint
 
@@ -62,6 +63,7 @@ def test_what_it_links_to_is_there() -> None:
         assert (DEPLOY / target).exists(), target
 
 
+@needs_openssl
 def test_the_secrets_that_it_makes_are_whole(tmp_path: Path) -> None:
     make, *creating = [line for line in block("sh", "create secret").splitlines() if "namespace" not in line]
     assert make.startswith("sh deploy/make_secrets.sh secrets ")

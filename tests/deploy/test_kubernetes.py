@@ -148,12 +148,17 @@ def test_sidecars_of_both_kinds_are_the_same() -> None:
     assert plain.pod.spec["securityContext"] == kubeflow.pod.spec["securityContext"]
 
 
-def test_trainers_hold_no_key_of_the_planner() -> None:
+def test_trainers_hold_no_secret_but_their_token() -> None:
     for name in OVERLAYS:
         for container in trainers(overlay(name)):
-            for volume in container.pod.spec["volumes"]:
-                if volume.get("secret", {}).get("secretName") == "dip-planner-tls":
-                    assert [item["key"] for item in volume["secret"]["items"]] == ["ca.crt"]
+            volumes = {each["name"]: each.get("secret") for each in container.pod.spec["volumes"]}
+            held = [secret for mount in container.raw["volumeMounts"] if (secret := volumes[mount["name"]])]
+            for secret in held:
+                if secret["secretName"] == "dip-planner-tls":
+                    assert [item["key"] for item in secret["items"]] == ["ca.crt"]
+                else:
+                    assert secret["secretName"] == "dip-trainer-token"
+            assert bool(held) == (name == "beside-rank-0")
 
 
 def test_the_guide_says_how_each_secret_is_made() -> None:

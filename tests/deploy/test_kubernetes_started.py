@@ -13,7 +13,7 @@ import pytest
 import redis
 from deploy.rendering import KUBERNETES, OVERLAYS, needs_kubectl, overlay
 from deploy.running import SERVICE, UNIX
-from deploy.site import PATIENCE_S, Site, is_serving
+from deploy.site import PATIENCE_S, Site, is_serving, needs_openssl
 from deploy.workloads import TRAINER_OF_SHARED, Container, planners, trainers
 from dip.connecting import ClientFiles, Endpoint, call_metadata, open_channel
 from dip.planner.v1 import planner_pb2 as pb
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     Call = Callable[[str, Any], Any]
 
-pytestmark = [needs_kubectl, needs_redis]
+pytestmark = [needs_kubectl, needs_openssl, needs_redis]
 
 CONFIGURATION = (KUBERNETES / "base/redis/valkey.conf").read_text()
 SECRETS_OF_SHARED = {"/etc/dip/ca/ca.crt": "dip-planner-tls", "/etc/dip/token/token": "dip-trainer-token"}

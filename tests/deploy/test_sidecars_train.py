@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deploy.rendering import KUBERNETES, find, needs_kubectl, overlay
-from deploy.site import Site
+from deploy.site import Site, needs_openssl
 from deploy.workloads import FIELD, Container, planners, trainers
 from redis_cases import needs_redis
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [needs_kubectl, needs_redis]
+pytestmark = [needs_kubectl, needs_openssl, needs_redis]
 
 ITERATIONS = 3
 PATIENCE_S = 240
