@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING
 import grpc
 import pytest
 from certificates import Authority, Pair
+from dip.partition import default_partition
 from dip.planner.v1 import planner_pb2 as pb
 from dip.planner.v1 import planner_pb2_grpc as pb_grpc
 from observability_files import Selector, expressions, selectors
 from prometheus_client.parser import text_string_to_metric_families
 from redis_cases import needs_redis, redis_store
-from serving import register, report, stream, submit
+from serving import batch, register, report, stream, submit
 
 from benchmarks.planner_process import CHANNEL_OPTIONS, PlannerProcess
 from benchmarks.redis_server import RedisServer
@@ -75,6 +76,10 @@ class Scrapes:
         while not condition():
             assert time.monotonic() < deadline, "it did not come to pass"
             time.sleep(POLL_S)
+
+    def comes_to(self, wanted: float, name: str, **labels: str) -> None:
+        """Read until a sample has this value: clients know of most things before they are counted."""
+        self.until(lambda: self.value(name, **labels) == wanted)
 
     def moved(self, selector: Selector) -> bool:
         """Whether one of the samples that a query asks for changed, or came with a value that is not 0."""
@@ -135,17 +140,17 @@ def test_everything_asked_for_moves(
     _fill_store(stub, redis, scrapes)
     (solver,) = planner.solver_pids()
     os.kill(solver, signal.SIGKILL)
-    scrapes.until(lambda: scrapes.value("dip_worker_restarts_total", reason="died") == 1)
-    scrapes.until(lambda: scrapes.value("dip_ready_workers") == 1)
+    scrapes.comes_to(1, "dip_worker_restarts_total", reason="died")
+    scrapes.comes_to(1, "dip_ready_workers")
     certificate.overwrite(authority.pair(not_after=datetime.now(UTC) + timedelta(days=3)))
     scrapes.until(lambda: 0 < _certificate_ends(scrapes) - time.time() < timedelta(days=4).total_seconds())
     redis.kill()
-    scrapes.until(lambda: scrapes.value("dip_store_available") == 0)
+    scrapes.comes_to(0, "dip_store_available")
     redis.start()
-    scrapes.until(lambda: scrapes.value("dip_store_available") == 1)
+    scrapes.comes_to(1, "dip_store_available")
     with pytest.raises(grpc.RpcError):
         list(streamed)  # the store has lost all
-    scrapes.until(lambda: scrapes.value("dip_open_streams") == 0)
+    scrapes.comes_to(0, "dip_open_streams")
     scrapes.until(lambda: not _told_of_jobs(scrapes))
     asked = {
         selector: where
@@ -164,20 +169,20 @@ def _train(stub: pb_grpc.PlannerServiceStub, scrapes: Scrapes) -> Iterator[pb.St
     streamed = stub.StreamSchedules(stream(), timeout=10 * PATIENCE_S)
     stub.SubmitBatch(submit(0), timeout=PATIENCE_S)
     assert next(streamed).HasField("schedule")
-    assert scrapes.value("dip_settled_batches_total", outcome="search") == 1
-    assert scrapes.value("dip_search_duration_seconds_count") == 1
-    assert scrapes.value("dip_plan_gap_ratio_count") == 1
-    assert scrapes.value("dip_open_streams") == 1
+    scrapes.comes_to(1, "dip_settled_batches_total", outcome="search")
+    scrapes.comes_to(1, "dip_search_duration_seconds_count")
+    scrapes.comes_to(1, "dip_plan_gap_ratio_count")
+    scrapes.comes_to(1, "dip_open_streams")
     stub.ReportExecution(report(0, rank=0, stalled_us=250_000), timeout=PATIENCE_S)
     fine = report(0, rank=1)
     fine.fallback = False
     stub.ReportExecution(fine, timeout=PATIENCE_S)
-    assert scrapes.value("dip_reports_total", job_id="job", ran="fallback") == 1
-    assert scrapes.value("dip_reports_total", job_id="job", ran="plan") == 1
-    assert scrapes.value("dip_stalled_seconds_total", job_id="job") == 0.25
+    scrapes.comes_to(1, "dip_reports_total", job_id="job", ran="fallback")
+    scrapes.comes_to(1, "dip_reports_total", job_id="job", ran="plan")
+    scrapes.comes_to(0.25, "dip_stalled_seconds_total", job_id="job")
     with pytest.raises(grpc.RpcError):
         stub.GetJob(pb.GetJobRequest(job_id="unknown"), timeout=PATIENCE_S)
-    assert scrapes.value("dip_calls_total", method="GetJob", code="NOT_FOUND") == 1
+    scrapes.comes_to(1, "dip_calls_total", method="GetJob", code="NOT_FOUND")
     scrapes.until(lambda: scrapes.value("dip_job_kept_bytes", job_id="job", kind="reports") > 0)
     return streamed
 
@@ -190,19 +195,20 @@ def _let_batches_wait(
     os.kill(solver, signal.SIGSTOP)
     for iteration in (1, 2):
         stub.SubmitBatch(submit(iteration), timeout=PATIENCE_S)
-    scrapes.until(lambda: scrapes.value("dip_queue_batches") == 1)
+    scrapes.comes_to(1, "dip_queue_batches")
     scrapes.until(lambda: scrapes.value("dip_queue_oldest_age_seconds") > 0)
-    assert scrapes.value("dip_queue_claimed_batches") == 1
-    assert scrapes.value("dip_busy_workers") == 1
+    scrapes.comes_to(1, "dip_queue_claimed_batches")
+    scrapes.comes_to(1, "dip_busy_workers")
     asyncio.run(asyncio.wait_for(_end_over(redis, iteration=2), PATIENCE_S))
     os.kill(solver, signal.SIGCONT)
-    scrapes.until(lambda: scrapes.value("dip_settled_batches_total", outcome="abandoned") == 1)
-    scrapes.until(lambda: scrapes.value("dip_queue_batches") == 0 and scrapes.value("dip_queue_claimed_batches") == 0)
+    scrapes.comes_to(1, "dip_settled_batches_total", outcome="abandoned")
+    scrapes.comes_to(0, "dip_queue_batches")
+    scrapes.comes_to(0, "dip_queue_claimed_batches")
     stub.SubmitBatch(submit(3), timeout=PATIENCE_S)
-    scrapes.until(lambda: scrapes.value("dip_job_lead_iterations", job_id="job") == 3)
+    scrapes.comes_to(3, "dip_job_lead_iterations", job_id="job")
     stub.ReportExecution(report(5), timeout=PATIENCE_S)
     stub.SubmitBatch(submit(4), timeout=PATIENCE_S)
-    assert scrapes.value("dip_settled_batches_total", outcome="late") == 1
+    scrapes.comes_to(1, "dip_settled_batches_total", outcome="late")
 
 
 async def _end_over(redis: RedisServer, *, iteration: int) -> None:
@@ -225,7 +231,7 @@ def _fill_store(stub: pb_grpc.PlannerServiceStub, redis: RedisServer, scrapes: S
         client.config_set("maxmemory", 0)
     assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
     assert scrapes.value("dip_store_errors_total", error="full") >= 1
-    assert scrapes.value("dip_calls_total", method="SubmitBatch", code="RESOURCE_EXHAUSTED") == 1
+    scrapes.comes_to(1, "dip_calls_total", method="SubmitBatch", code="RESOURCE_EXHAUSTED")
 
 
 def _certificate_ends(scrapes: Scrapes) -> float:
@@ -240,7 +246,7 @@ def _constants_are_right(scrapes: Scrapes) -> None:
     found = scrapes.look()
     (build,) = (dict(labels) for name, labels in found if name == "dip_build_info")
     assert build["version"]
-    assert scrapes.value("dip_workers") == 1
+    scrapes.comes_to(1, "dip_workers")
     assert scrapes.value("process_max_fds") > scrapes.value("process_open_fds")
 
 
@@ -250,14 +256,16 @@ def test_planners_of_one_store_tell_of_the_same_queue(redis: RedisServer) -> Non
         scrapes = [Scrapes(first), Scrapes(second)]
         with grpc.insecure_channel(first.address, options=CHANNEL_OPTIONS) as channel:
             stub = pb_grpc.PlannerServiceStub(channel)
-            stub.RegisterJob(register(budget_ms=100), timeout=PATIENCE_S)
+            request = register(budget_ms=100)
+            request.partition.CopyFrom(default_partition(request.spec, batch()))
+            stub.RegisterJob(request, timeout=PATIENCE_S)
             for each in scrapes:
-                each.until(lambda each=each: each.value("dip_ready_workers") == 1)  # type: ignore[misc]
+                each.comes_to(1, "dip_ready_workers")
             for planner in (first, second):
                 (solver,) = planner.solver_pids()
                 os.kill(solver, signal.SIGSTOP)
             for iteration in range(5):
                 stub.SubmitBatch(submit(iteration), timeout=PATIENCE_S)
         for each in scrapes:
-            each.until(lambda each=each: each.value("dip_queue_batches") == 3)  # type: ignore[misc]
-            assert each.value("dip_queue_claimed_batches") == 2
+            each.comes_to(3, "dip_queue_batches")
+            each.comes_to(2, "dip_queue_claimed_batches")
