@@ -180,10 +180,13 @@ def test_what_is_missing_is_said_before_anything_starts(variables: dict[str, str
     assert process.returncode == 2
 
 
+# Steps by their number are lines of two files: what they run, and their process.
 SRUN = """for word; do case $word in --*) shift;; *) break;; esac; done
 echo "$@" >> "$STEPS"
+echo $$ >> "$STEPS.pids"
 exec "$@"
 """
+SCANCEL = """[ "$1" = --signal=TERM ] && kill -TERM $(sed -n "$((${2#*.} + 1))p" "$STEPS.pids")"""
 # A rank that asks the planner a question: with its certificate's authority, and with its token.
 ASK = 'echo "torchrun $*"; exec dip jobs'
 
@@ -194,7 +197,7 @@ def test_slurm_on_two_nodes_has_a_certificate_and_a_token_of_the_job(
 ) -> None:
     """With Slurm's commands played: steps run here. That Slurm itself runs it, its README tells."""
     commands("scontrol", "echo localhost; echo elsewhere")
-    commands("scancel", "exit 1")
+    commands("scancel", SCANCEL)
     commands("srun", SRUN)
     commands("torchrun", ASK)
     slurm = {
@@ -222,7 +225,7 @@ def test_slurm_on_two_nodes_has_a_certificate_and_a_token_of_the_job(
 
 def test_slurm_on_one_node_needs_no_secrets_and_ends_on_a_signal(tmp_path: Path, commands: Callable[..., Path]) -> None:
     commands("scontrol", "echo localhost")
-    commands("scancel", "exit 1")
+    commands("scancel", SCANCEL)
     commands("srun", SRUN)
     commands("torchrun", f"dip jobs && touch {tmp_path}/trains; trap 'exit 5' TERM; while :; do sleep 0.05; done")
     slurm = {
