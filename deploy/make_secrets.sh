@@ -5,7 +5,7 @@
 #
 #   DIRECTORY/redis/password       what planners say to Redis
 #   DIRECTORY/redis/users.acl      what Redis knows of it: its digest, and what planners may do
-#   DIRECTORY/tls/tls.crt, tls.key, ca.crt   a planner's certificate for the NAMEs (dip-planner, and localhost for a trial)
+#   DIRECTORY/tls/tls.crt, tls.key, ca.crt   a planner's certificate for the NAMEs, or addresses (dip-planner, localhost)
 #   DIRECTORY/authority/           what signed it: keep it off the cluster
 #   DIRECTORY/access/access.toml   who may call the planner: digests of tokens
 #   DIRECTORY/trainer/token        what trainers say to the planner
@@ -26,6 +26,13 @@ digest() {
     openssl dgst -sha256 -r "$1" | cut -d' ' -f1
 }
 
+quietly() {
+    said=$("$@" 2>&1) || {
+        echo "$said" >&2
+        exit 1
+    }
+}
+
 secret() {
     [ -e "$1" ] || openssl rand -hex 32 | tr -d '\n' >"$1"
 }
@@ -38,15 +45,24 @@ EOF
 
 if ! [ -e tls/tls.crt ]; then
     key="-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes"
-    alternatives=$(printf ',DNS:%s' $names | cut -c2-)
+    alternatives=
+    for name in $names; do
+        case $name in
+            *:*) kind=IP ;;
+            *[!0-9.]*) kind=DNS ;;
+            *) kind=IP ;;
+        esac
+        alternatives=$alternatives${alternatives:+,}$kind:$name
+    done
     # shellcheck disable=SC2086 # the key's options are several words
-    openssl req -x509 $key -keyout authority/ca.key -out authority/ca.crt -days 365 -subj "/CN=dip-planner authority" \
-        -addext "keyUsage=critical,keyCertSign,cRLSign" 2>/dev/null
+    quietly openssl req -x509 $key -keyout authority/ca.key -out authority/ca.crt -days 365 \
+        -subj "/CN=dip-planner authority" -addext "keyUsage=critical,keyCertSign,cRLSign"
     # shellcheck disable=SC2086
-    openssl req $key -keyout tls/tls.key -subj "/CN=dip-planner" -addext "subjectAltName=$alternatives" \
-        -addext "extendedKeyUsage=serverAuth" 2>/dev/null |
-        openssl x509 -req -CA authority/ca.crt -CAkey authority/ca.key -CAcreateserial -days 90 -copy_extensions copy \
-            -out tls/tls.crt 2>/dev/null
+    quietly openssl req $key -keyout tls/tls.key -out authority/request.pem -subj "/CN=dip-planner" \
+        -addext "subjectAltName=$alternatives" -addext "extendedKeyUsage=serverAuth"
+    quietly openssl x509 -req -in authority/request.pem -CA authority/ca.crt -CAkey authority/ca.key -CAcreateserial \
+        -days 90 -copy_extensions copy -out tls/tls.crt
+    rm authority/request.pem
     cp authority/ca.crt tls/ca.crt
     chmod 644 tls/tls.key
     chmod 600 authority/ca.key

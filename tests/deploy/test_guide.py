@@ -73,17 +73,42 @@ def test_the_secrets_that_it_makes_are_whole(tmp_path: Path) -> None:
             assert (tmp_path / path).is_file(), path
     (entry,) = parse_entries((tmp_path / "secrets/access/access.toml").read_bytes(), "access.toml")
     assert entry.name == "trainers"
-    shown = subprocess.run(
-        ["openssl", "x509", "-in", "secrets/tls/tls.crt", "-noout", "-ext", "subjectAltName"],
-        check=True,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    ).stdout
+    shown = names_in(tmp_path / "secrets/tls/tls.crt")
     certificate = block("yaml", "kind: Certificate")
     assert certificate["spec"]["secretName"] in wiring.SECRETS
     for name in certificate["spec"]["dnsNames"]:
         assert f"DNS:{name}" in shown
+
+
+@needs_openssl
+def test_certificates_name_hosts_and_addresses_each_as_what_they_are(tmp_path: Path) -> None:
+    make = ["sh", str(DEPLOY / "make_secrets.sh"), str(tmp_path / "secrets")]
+    subprocess.run([*make, "node-0", "10.1.2.3", "fd00::1"], check=True, capture_output=True)
+    shown = names_in(tmp_path / "secrets/tls/tls.crt")
+    assert re.findall(r"(DNS|IP Address):([^,\s]+)", shown) == [
+        ("DNS", "node-0"),
+        ("IP Address", "10.1.2.3"),
+        ("IP Address", "FD00:0:0:0:0:0:0:1"),
+    ]
+
+
+@needs_openssl
+def test_what_openssl_refuses_is_said_and_ends_the_making(tmp_path: Path) -> None:
+    make = ["sh", str(DEPLOY / "make_secrets.sh"), str(tmp_path / "secrets")]
+    refused = subprocess.run([*make, "10.1.2.300"], capture_output=True, text=True)
+    assert refused.returncode == 1
+    assert "10.1.2.300" in refused.stderr
+    assert not (tmp_path / "secrets/tls/tls.crt").exists()
+
+
+def names_in(certificate: Path) -> str:
+    """Return what a certificate says of whom it is for."""
+    return subprocess.run(
+        ["openssl", "x509", "-in", str(certificate), "-noout", "-ext", "subjectAltName"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
 
 
 def test_the_trainer_of_a_shared_planner_has_what_its_variables_name() -> None:
