@@ -10,6 +10,8 @@ from planner_service.access.caller import Caller, Role
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+_MAPPED: Final = "::ffff:"
+"""What stands before an IPv4 address at a socket for both."""
 _SHOWN_CHARACTERS: Final = 253
 _PLAIN: Final = "!$&'()*+,/:;=?@[] "
 """Kept of a certificate's name, beside letters, digits and ``_.-~``; the rest is percent-encoded, as logs show it."""
@@ -42,4 +44,5 @@ def _place(peer: str) -> str:
     family, _, where = peer.partition(":")
     if family.startswith("unix"):
         return "unix"
-    return f"address:{unquote(where).rpartition(':')[0].strip('[]')}"
+    host = unquote(where).rpartition(":")[0].strip("[]")
+    return f"address:{host.removeprefix(_MAPPED) if '.' in host else host}"

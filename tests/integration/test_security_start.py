@@ -59,9 +59,9 @@ def test_who_allows_it_gets_one_warning() -> None:
             pb_grpc.PlannerServiceStub(channel).ListJobs(pb.ListJobsRequest(), timeout=PATIENCE_S)
 
 
-def test_tls_and_tokens_together_may_be_anywhere(tmp_path: Path) -> None:
+def test_tls_and_tokens_together_may_be_anywhere_and_strangers_leave_no_trace(tmp_path: Path) -> None:
     authority, file = Authority(tmp_path), AccessFile(tmp_path / "access.toml")
-    token = file.let_in("one")
+    token, stranger = file.let_in("one"), Authority(tmp_path, "stranger")
     settings = authority.pair().server_environment() | {names.LISTEN: ANYWHERE, names.ACCESS_FILE: str(file.path)}
     with PlannerProcess(settings) as planner:
         assert planner.troubles() == []
@@ -69,3 +69,9 @@ def test_tls_and_tokens_together_may_be_anywhere(tmp_path: Path) -> None:
         with grpc.secure_channel(address, authority.trusted(), options=CHANNEL_OPTIONS) as channel:
             stub = pb_grpc.PlannerServiceStub(channel)
             stub.ListJobs(pb.ListJobsRequest(), metadata=bearer(token), timeout=PATIENCE_S)
+        lines = len(planner.log().splitlines())
+        for _ in range(3):
+            with grpc.secure_channel(address, stranger.trusted(), options=CHANNEL_OPTIONS) as channel:
+                call = pb_grpc.PlannerServiceStub(channel).ListJobs.future(pb.ListJobsRequest(), timeout=PATIENCE_S)
+                assert call.code() == grpc.StatusCode.UNAVAILABLE
+        assert len(planner.log().splitlines()) == lines  # who cannot connect cannot fill the log

@@ -13,6 +13,8 @@ from planner_service.access import Role, peer_caller
         ("ipv4:127.0.0.1:50061", "address:127.0.0.1"),
         ("ipv6:%5B::1%5D:50061", "address:::1"),
         ("ipv6:[fe80::1%25eth0]:50061", "address:fe80::1%eth0"),
+        ("ipv6:%5B::ffff:10.0.0.7%5D:50061", "address:10.0.0.7"),
+        ("ipv6:%5B::ffff:a%5D:50061", "address:::ffff:a"),
         ("unix:", "unix"),
         ("unix:/run/dip/planner.sock", "unix"),
     ],
