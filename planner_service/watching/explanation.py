@@ -49,7 +49,8 @@ def _plan(status: pb.IterationStatus) -> Iterator[str]:
 
 def _ran(status: pb.IterationStatus, job: pb.JobStatus) -> Iterator[str]:
     if not status.ranks:
-        yield "No rank has reported it yet."
+        over = status.iteration < job.last_reported_iteration
+        yield "No rank reported it: the planner may have been away." if over else "No rank has reported it yet."
         return
     count = len(status.ranks)
     yield f"{'All' if count == job.ranks else f'{count} of'} {counted(job.ranks, 'rank')} reported it."

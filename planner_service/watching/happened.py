@@ -20,7 +20,7 @@ _SHOWN_REASONS: Final = 3
 
 def happened(of: Round, job: pb.JobStatus) -> list[str]:
     """Say in a few phrases what became of an iteration, the most important first."""
-    return [*_without_plan(of, job), *_ran(of, job)]
+    return [*_fell_back(of.fell_back, job), *_without_plan(of, job), *_ran(of, job)]
 
 
 def is_over(of: Round, job: pb.JobStatus) -> bool:
@@ -53,17 +53,22 @@ def _fixed(of: Round, job: pb.JobStatus) -> Iterator[str]:
 
 
 def _ran(of: Round, job: pb.JobStatus) -> Iterator[str]:
-    groups = of.fell_back
-    yield from _fell_back(groups, job)
-    if of.stalled_us >= STALL_US and not groups:  # else the reasons tell
+    if of.stalled_us >= STALL_US and not of.fell_back:  # else the reasons tell
         yield f"waited {duration(of.stalled_us)} for the schedule"
     if of.ran_planned:
         yield "ran the plan"
     if of.num_reports and not is_over(of, job):
         yield f"{of.num_reports} of {job.ranks * len(of.replicas)} ranks reported"
-    if not of.num_reports and of.num_waiting:
+    if not of.num_reports:
+        yield from _not_reported(of, job)
+
+
+def _not_reported(of: Round, job: pb.JobStatus) -> Iterator[str]:
+    if of.num_waiting:
         yield "waits for a plan"
-    elif not of.num_reports and of.planned:
+    elif of.iteration < job.last_reported_iteration:
+        yield "no rank reported it"
+    elif of.planned:
         yield "planned"
 
 

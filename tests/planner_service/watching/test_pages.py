@@ -110,14 +110,15 @@ def test_a_plan_that_is_the_fixed_schedule_is_told_once() -> None:
     for of in found.recent:
         of.found_by = "no search: not compiled"
     (told,) = rounds(found.recent)
-    assert happened(told, status())[0] == "the plan for replica 0-127 is the fixed schedule (no search: not compiled)"
+    assert happened(told, status())[1] == "the plan for replica 0-127 is the fixed schedule (no search: not compiled)"
     for of in found.recent:
         of.ClearField("ranks")
         of.found_by = ""
-    assert happened(rounds(found.recent)[0], status()) == [
-        "the plan for replica 0-127 is the fixed schedule",
-        "planned",
-    ]
+    fixed = "the plan for replica 0-127 is the fixed schedule"
+    assert happened(rounds(found.recent)[0], status()) == [fixed, "planned"]
+    later = status(last_reported_iteration=123_455)
+    assert happened(rounds(found.recent)[0], later) == [fixed, "no rank reported it"]
+    assert "No rank reported it: the planner may have been away." in explanation(found.recent[0], later)
 
 
 def test_many_reasons_are_counted() -> None:
