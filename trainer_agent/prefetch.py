@@ -74,7 +74,8 @@ class Prefetcher:
         self._stream: ScheduleStream | None = None
         self._answered_by: Endpoint | None = None
         self._away_since: float | None = None
-        self._outages = 0
+        self._outages, self._allowed = 0, 1
+        self._answering = False
         self._thread = SessionThread("prefetch", session, self._run)
         self._reconnects = 0
 
@@ -185,18 +186,25 @@ class Prefetcher:
         return error
 
     def _note_outage(self, error: PlannerCallError) -> None:
-        """Have nobody wait any more once every planner has failed in turn, and say so; before, say who is next."""
+        """Have nobody wait any more once every planner has failed in turn, and say so; before, say who is next.
+
+        The only planner is asked once more where it had answered: it may have ended this stream alone, as it does with
+        those of a token that was withdrawn.
+        """
         client = self._session.client
         self._outages += 1
-        if self._outages >= len(client.endpoints):
+        if self._outages == 1:
+            self._allowed = max(len(client.endpoints), 1 + self._answering)
+        self._answering = False
+        if self._outages >= self._allowed:
             self._window.planner_away(f"the planner does not answer ({error.code.name}: {error.details})")
         if self._session.over:
             return
         if self._away_since is None:
             self._away_since = self._clock()
-        if self._outages < len(client.endpoints):
+        if self._outages < self._allowed:
             _log.warning("%s; planner %s is asked next", error, client.endpoint)
-        elif self._outages == len(client.endpoints):
+        elif self._outages == self._allowed:
             _log.warning("%s; training goes on with the fixed fallback schedule until it is back", error)
 
     def _note_answer(self, endpoint: Endpoint) -> None:
@@ -208,4 +216,4 @@ class Prefetcher:
             _log.info("planner %s answers in place of planner %s", endpoint, before)
         elif self._away_since is not None:
             _log.info("the planner is back after %.1f s", self._clock() - self._away_since)
-        self._away_since, self._outages = None, 0
+        self._away_since, self._outages, self._answering = None, 0, True

@@ -365,3 +365,22 @@ def test_closing_is_quick_and_leaves_no_thread(
 
 def test_a_link_that_was_never_used_closes_too(connect: Callable[..., PlannerLink]) -> None:
     connect().close()
+
+
+def test_a_planner_that_ends_nothing_but_a_stream_is_waited_for(
+    planner: FakePlanner, connect: Callable[..., PlannerLink]
+) -> None:
+    link = connect()
+    link.expect(0, batch_of(0))
+    planned(link, 0)
+    planner.plans_at_once = False
+    planner.break_streams(grpc.StatusCode.UNAVAILABLE, "the token of this stream is withdrawn; connect again")
+    planner.wait_for_calls("StreamSchedules", 2)
+    link.expect(1, batch_of(1))
+    found: list[RankPlan | Unplanned] = []
+    taking = threading.Thread(target=lambda: found.append(link.take(1, WAIT_S)))
+    taking.start()
+    eventually(lambda: 1 in planner.submitted)
+    planner.plan(1)
+    taking.join(WAIT_S)
+    assert isinstance(found[0], RankPlan)
