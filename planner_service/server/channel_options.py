@@ -17,8 +17,8 @@ IDLE_MS: Final = 300_000
 """How long a connection without a call stays; clients connect again by themselves when they have one."""
 
 CALLS_A_CONNECTION: Final = 1024
-"""Calls and streams of one connection, those that were given up and are not cleared away yet among them; of a client that
-keeps to it, further ones wait, or end with UNAVAILABLE. An agent has two or three."""
+"""Calls and streams of one connection, also those that were given up and are not cleared away yet; further ones wait at
+the client, or end with UNAVAILABLE. An agent has two or three."""
 
 HEALTH_CONNECTIONS: Final = 256
 """Connections where nothing but health is served."""
