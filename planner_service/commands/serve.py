@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from planner_service.commands.failure import CommandError
@@ -48,6 +49,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve."""
+    # gRPC writes a line for each handshake that fails: whoever can connect could fill the log, in no format of ours. It
+    # reads this when it is imported.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     from planner_service.server.main import serve
     from planner_service.settings import SettingsError, load_settings
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import os
 import signal
 import sys
 import time
@@ -48,8 +47,6 @@ def serve(settings: Settings, *, engine: str = DEFAULT_ENGINE) -> int:
         The process's exit code: 0 after a clean drain, 1 where it could not start, which one line on stderr explains,
         or could not go on, which the log does.
     """
-    # gRPC writes a line for each handshake that fails: whoever can connect could fill the log, in no format of ours.
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     logs.log_to_stderr(level=settings.log_level, format=settings.log_format)
     raise_limit()
     try:
