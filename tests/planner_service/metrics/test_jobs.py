@@ -69,6 +69,8 @@ def test_a_thousand_jobs_registered_and_closed_leave_nothing() -> None:
             await stub.RegisterJob(register("first"))
             partition = (await stub.GetJob(pb.GetJobRequest(job_id="first"))).partition
             await stub.CloseJob(pb.CloseJobRequest(job_id="first"))
+            while not value("dip_calls_total", method="CloseJob", code="OK"):
+                await asyncio.sleep(0.001)
             before = num_series()
             for number in range(JOBS):
                 request = register(f"job-{number}")
