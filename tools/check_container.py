@@ -2,8 +2,8 @@
 
     python tools/check_container.py planner|trainer ROOT CONFIG
 
-ROOT is the image's file system, CONFIG its configuration (OCI, JSON). Everything runs as an engine would run it: see
-`in_root.sh`. Needs root.
+ROOT is the image's file system, CONFIG what `buildah inspect` says of it. Everything runs as an engine would run it:
+see `in_root.sh`. Needs root.
 """
 
 from __future__ import annotations
@@ -173,14 +173,16 @@ def sizes(root: Path) -> None:
 def main() -> int:
     """Check one image."""
     name, root, config = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
-    image = Image(root=root, config=json.loads(config.read_text(encoding="utf-8")))
+    image = Image(root=root, config=json.loads(config.read_text(encoding="utf-8"))["OCIv1"]["config"])
     print(f"Starting dip-{name} from its file system: {' '.join(image.started())}")
     sizes(root)
     user = image.config["User"]
-    require(user.split(":")[0].isdigit() and user.split(":")[0] != "0", f"it runs as user {user}, read-only")
+    require(user.split(":")[0].isdigit() and user.split(":")[0] != "0", f"it runs as user {user}")
     unwanted = SOLVERS[name == "trainer"]
     packages = {path.name for path in root.glob("opt/dip/lib/python3*/site-packages/*")}
     require(not unwanted & packages, f"it holds none of {', '.join(sorted(unwanted))}")
+    written = subprocess.run(image.command("touch", "/opt/dip/written"), capture_output=True, text=True, check=False)
+    require("Read-only file system" in written.stderr, "nothing can be written to it")
     with tempfile.TemporaryDirectory() as scratch:
         {"planner": check_planner, "trainer": check_trainer}[name](image, Path(scratch))
     return 0

@@ -57,7 +57,7 @@ build() {
 check() {
     container=$(buildah from --pull-never --signature-policy "$SCRATCH/policy.json" "dip-$1")
     root=$(buildah mount "$container")
-    buildah inspect --format '{{json .OCIv1.Config}}' "$container" >"$SCRATCH/$1.json"
+    buildah inspect "$container" >"$SCRATCH/$1.json"
     $PYTHON tools/check_container.py "$1" "$root" "$SCRATCH/$1.json"
 }
 
