@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from dip.planner.v1 import planner_pb2 as pb
 
 IDLE_MS: Final = 120_000
-"""A job that nobody wrote to for so long is idle: no iteration takes as long."""
+"""A job that nobody wrote to for so long is idle: few iterations take as long."""
 
 
 class JobState(enum.StrEnum):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import subprocess
@@ -169,6 +170,33 @@ def test_a_caller_without_its_token_is_told_to_bring_one(dip: Callable[..., Ran]
             wrong = await in_thread(dip, "jobs", "--endpoint", server.address, "--token-file", token)
             assert (wrong.code, str(token) in wrong.err) == (NOT_ALLOWED, True)
             assert "not-the-one" not in wrong.err
+
+    run(scenario())
+
+
+def test_a_viewer_sees_its_own_jobs(dip: Callable[..., Ran], tmp_path: Path) -> None:
+    access = tmp_path / "access.toml"
+    entry = '[[tokens]]\nname = "{0}"\nsha256 = "{1}"\nroles = ["{2}"]\njobs = ["{3}"]\n'
+    entries = []
+    for name, role, jobs in (("own", "operator", "*"), ("view", "viewer", "a*")):
+        token = f"{name}-{'x' * 40}"
+        (tmp_path / name).write_text(token)
+        (tmp_path / name).chmod(0o600)
+        entries.append(entry.format(name, hashlib.sha256(token.encode()).hexdigest(), role, jobs))
+    access.write_text("".join(entries))
+    access.chmod(0o600)
+
+    async def scenario() -> None:
+        async with planner(access_file=access) as server, client(server) as stub:
+            operator = (("authorization", f"Bearer {(tmp_path / 'own').read_text()}"),)
+            for job_id in ("a1", "b1"):
+                await stub.RegisterJob(register(job_id), metadata=operator)
+            options = ("--endpoint", server.address, "--token-file", tmp_path / "view")
+            jobs = await in_thread(dip, "jobs", "--json", *options)
+            assert [job["job_id"] for job in json.loads(jobs.out)["jobs"]] == ["a1"]
+            assert (await in_thread(dip, "status", "a1", *options)).code == 0
+            others = await in_thread(dip, "status", "b1", *options)
+            assert (others.code, others.out) == (NOT_ALLOWED, "")
 
     run(scenario())
 
