@@ -16,7 +16,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from serving import CHANNEL_OPTIONS, client, planner, refusal, register, report, run, stream, submit, take
 
-from planner_service.access import AccessError, access
+from planner_service.access import AccessError, Tokens, access
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -226,6 +226,21 @@ def test_rotated_token_leaves_streams_alone_and_a_withdrawn_one_ends_its_own(fil
             assert (await of_new.read()).iteration == 2
             await stub.SubmitBatch(submit(1, job_id="b"), metadata=bearer(kept))
             assert (await of_kept.read()).iteration == 1
+
+    run(scenario())
+
+
+def test_stream_that_is_being_opened_while_its_token_is_withdrawn_ends_too(file: AccessFile) -> None:
+    """Let in by its headers a moment before, and not yet among the open ones."""
+    token = file.let_in("one")
+
+    async def scenario() -> None:
+        async with planner(access_file=file.path) as server, client(server) as stub:
+            await is_well(server, token, "a")
+            server._servicer.on_tokens(Tokens([]))
+            code, said = await refused(stub.StreamSchedules(stream(job_id="a"), metadata=bearer(token)))
+            assert code == grpc.StatusCode.UNAVAILABLE
+            assert "is withdrawn" in said
 
     run(scenario())
 
