@@ -64,8 +64,10 @@ def _ran(of: Round, job: pb.JobStatus) -> Iterator[str]:
 
 
 def _not_reported(of: Round, job: pb.JobStatus) -> Iterator[str]:
-    if of.num_waiting:
+    if of.num_waiting == len(of.replicas):
         yield "waits for a plan"
+    elif of.num_waiting:
+        yield f"{of.num_waiting} of {len(of.replicas)} replicas wait for a plan"
     elif of.iteration < job.last_reported_iteration:
         yield "no rank reported it"
     elif of.planned:

@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import pytest
 from serving import client, planner, register, run
-from watched_jobs import in_thread, trained
+from watched_jobs import documented, in_thread, trained
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,7 +94,8 @@ def test_a_watch_goes_on_when_its_planner_is_back_without_the_job() -> None:
             with started("status", "job", *options, stdout=subprocess.PIPE) as process:
                 assert (await in_thread(answer, process, "job"))["job"]["attempt"] == 1
                 await server.drain()
-                assert "is away" in (await in_thread(answer, process, "error"))["error"]
+                away = await in_thread(answer, process, "error")
+                assert (away.keys(), "is away" in away["error"]) == (documented("away"), True)
                 async with planner(listen=address) as again, client(again) as other:
                     while "knows no job" not in (await in_thread(answer, process, "error"))["error"]:
                         continue

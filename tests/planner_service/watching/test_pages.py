@@ -102,6 +102,16 @@ def test_many_replicas_are_few_words() -> None:
     assert of.gap == pytest.approx(870_127 / 860_000 - 1)
 
 
+def test_some_replicas_that_wait_are_counted() -> None:
+    planned = [pb.IterationStatus(iteration=123_456, replica=n, state=pb.ITERATION_STATE_PLANNED) for n in (0, 1)]
+    waiting = [pb.IterationStatus(iteration=123_456, replica=n, state=pb.ITERATION_STATE_WAITING) for n in (2, 3, 4)]
+    assert [happened(rounds(told)[0], status()) for told in (planned, waiting, planned + waiting)] == [
+        ["planned"],
+        ["waits for a plan"],
+        ["3 of 5 replicas wait for a plan"],
+    ]
+
+
 def test_a_plan_that_is_the_fixed_schedule_is_told_once() -> None:
     found = job("the planner sent the fixed schedule")
     for of in found.recent:
