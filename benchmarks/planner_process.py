@@ -71,6 +71,11 @@ class PlannerProcess:
         """Whether it runs."""
         return self._started().poll() is None
 
+    @property
+    def exit_code(self) -> int | None:
+        """What it ended with; None while it runs, below 0 where a signal ended it."""
+        return self._started().poll()
+
     def start(self) -> Self:
         """Start it, for the first time or after a kill, and wait until it serves.
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Value = str | int | float | bool | None
 """What a field may hold; a field that holds None is left out."""
 
-ATTRIBUTE: Final = "fields"
+ATTRIBUTE: Final = "dip_fields"
 """Name of the fields among the attributes of a record."""
 
 OUTPUT: Final = "output"

@@ -21,6 +21,8 @@ from planner_service.pool import (
 from planner_service.pool.budgets import FIRST_BUDGET_MS
 from planner_service.server import refusals
 from planner_service.server.marks import marked_answer
+from planner_service.server.telling import tell_solved
+from planner_service.tracing import tracer
 
 if TYPE_CHECKING:
     from dip.planner.v1 import planner_pb2 as pb
@@ -83,7 +85,11 @@ class PlanningCalls:
             limit_s=limit_s,
         )
         try:
-            match await solve.result():
+            with tracer().part("solve") as span:
+                result = await solve.result()
+                if isinstance(result, Planned):
+                    tell_solved(span, result)
+            match result:
                 case Planned() as planned:
                     return marked_answer(planned)
                 case Refused(error=InvalidRequestError() as error):

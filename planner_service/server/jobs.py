@@ -19,6 +19,7 @@ from planner_service.pool import Cancelled, Failed, Partitioned, PartitionTask, 
 from planner_service.server import refusals
 from planner_service.server.calls import CALLS_LANE
 from planner_service.store import JobRecord, PlanStore
+from planner_service.tracing import tracer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -211,7 +212,9 @@ class Jobs:
             order=(),
             limit_s=(PARTITION_BUDGET_MS + self._grace_ms) / 1000,
         )
-        match await solve.result():
+        with tracer().part("partition"):
+            result = await solve.result()
+        match result:
             case Partitioned(partition=partition):
                 return partition
             case Refused(error=InvalidRequestError() as error):

@@ -57,6 +57,7 @@ def stop(process: PlannerProcess) -> None:
     while process.alive:
         assert time.monotonic() < deadline, f"it does not end:\n{process.log()}"
         time.sleep(0.01)
+    assert process.exit_code == 0
 
 
 def test_spans_reach_a_collector_and_the_last_of_them_when_the_planner_stops() -> None:

@@ -57,6 +57,11 @@ class Spans:
         name = f"{SERVICE}/{method}"
         return [span for span in self._exporter.get_finished_spans() if span.name == name]
 
+    def below(self, span: ReadableSpan) -> list[ReadableSpan]:
+        """Spans whose parent a span is."""
+        ended = self._exporter.get_finished_spans()
+        return [other for other in ended if other.parent and other.parent.span_id == span.context.span_id]
+
     async def wait(self, enough: Callable[[], object]) -> None:
         """Wait for spans that end after an answer has been sent."""
         while not enough():
@@ -165,6 +170,24 @@ def test_planners_that_share_a_store_write_into_one_trace(traced: Callable[..., 
         "settle": 1,
         "deliver": 1,
     }
+
+
+def test_what_calls_wait_for_is_a_part_of_them(traced: Callable[..., Spans]) -> None:
+    spans = traced()
+
+    async def scenario() -> None:
+        async with served() as stub:
+            await stub.RegisterJob(register())
+            answer = await stub.GetJob(pb.GetJobRequest(job_id="job"))
+            job, partition = answer.effective_spec, answer.partition
+            await stub.Plan(pb.PlanRequest(job=job, partition=partition, batch=submit(0).batch))
+
+    run(scenario())
+    registered, planned = only(spans.calls("RegisterJob")), only(spans.calls("Plan"))
+    (partition,) = spans.below(registered)
+    assert partition.name == "partition"
+    (solve,) = spans.below(planned)
+    assert (solve.name, solve.attributes["dip.found_by"]) == ("solve", "scripted")
 
 
 def test_calls_say_what_they_are_about_and_how_they_ended(traced: Callable[..., Spans]) -> None:
