@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
-import pytest
 from metric_samples import value
 from serving import run
 from store_cases import add, claimant, record
 
 from planner_service.server import sampling
 from planner_service.store import MemoryStore, QueueState, StoreAwayError
+
+if TYPE_CHECKING:
+    import pytest
 
 
 class Away(MemoryStore):
