@@ -19,7 +19,7 @@ from planner_service.store import RecentIteration
 from planner_service.store.redis_store import RedisStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from planner_service.store import PlanStore
 
@@ -138,6 +138,25 @@ def test_what_found_a_plan_is_told(
     assert told == pb.IterationStatus(
         makespan_us=90, lower_bound_us=80, fallback=fallback, found_by=found_by, search_ms=7
     )
+
+
+@pytest.mark.parametrize(
+    ("asked", "replicas", "told", "iterations"),
+    [
+        ({"recent_iterations": 64}, 1, [0], 64),
+        ({"recent_iterations": 12}, 128, range(128), 12),
+        ({"recent_iterations": 64}, 128, range(128), 16),
+        ({"recent_iterations": 64}, 65_536, range(512), 4),
+        ({"recent_iterations": 64, "replica": 60_000}, 65_536, [60_000], 64),
+        ({}, 2, [0, 1], 0),
+    ],
+)
+def test_many_replicas_share_what_is_told(
+    asked: dict[str, int], replicas: int, told: Sequence[int], iterations: int
+) -> None:
+    request = pb.GetJobRequest(job_id="job", **asked)
+    assert list(recent.told_replicas(request, replicas)) == list(told)
+    assert recent.told_iterations(request, recent.told_replicas(request, replicas)) == iterations
 
 
 def test_an_answer_stays_small() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -117,6 +119,23 @@ def test_batches_without_an_outcome_are_counted(in_store: InStore) -> None:
         await store.add_report(key(0), 0, b"report")
         assert (await store.progress("job")).num_waiting == 1
         assert (await store.progress("other")).num_waiting == 0
+
+    in_store(scenario)
+
+
+def test_silence_is_measured(in_store: InStore) -> None:
+    async def scenario(store: PlanStore) -> None:
+        await store.put_job(record())
+        quiet_ms = [(await store.progress("job")).quiet_ms]
+        while quiet_ms[-1] < 50:
+            quiet_ms.append((await store.progress("job")).quiet_ms)
+            await asyncio.sleep(0)
+        assert quiet_ms == sorted(quiet_ms)
+        for write in (add(store, 0), store.add_report(key(0), 0, b"report"), store.put_job(record(version=1))):
+            before_s = time.monotonic()
+            await write
+            quiet_s = (await store.progress("job")).quiet_ms / 1000
+            assert quiet_s <= time.monotonic() - before_s + 0.002
 
     in_store(scenario)
 
