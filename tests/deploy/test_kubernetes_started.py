@@ -7,10 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import cases
 import grpc
 import pytest
-import redis
 from deploy.rendering import KUBERNETES, OVERLAYS, needs_kubectl, overlay
 from deploy.running import SERVICE, UNIX
 from deploy.site import PATIENCE_S, Site, is_serving, needs_openssl
@@ -86,32 +84,6 @@ def test_a_planner_starts_as_configured(name: str, tmp_path: Path) -> None:
                 with called(site, without) as call, pytest.raises(grpc.RpcError) as caught:
                     call("ListJobs", pb.ListJobsRequest())
                 assert caught.value.code() == grpc.StatusCode.UNAUTHENTICATED
-
-
-def test_a_redis_is_for_planners_alone_and_for_no_more_than_they_do(tmp_path: Path) -> None:
-    objects = overlay("sidecar")
-    (planner,), (trainer,) = planners(objects), trainers(objects)
-    site = site_of(tmp_path, [planner, trainer])
-    with site.redis(CONFIGURATION) as server:
-        site.use_redis(server)
-        with site.planner(site.settings(planner.settings)), called(site, trainer.settings) as call:
-            request = pb.RegisterJobRequest(
-                job_id="train-vlm", attempt=1, spec=cases.job([cases.module("language", 4)], ranks=2)
-            )
-            assert call("RegisterJob", request).partition.chunks
-        with server.client() as anybody:
-            assert anybody.ping()
-            is_refused(anybody, "KEYS *", "GET dip:1:jobs", "CONFIG GET *", "SHUTDOWN", "ACL LIST")
-        password = (site.secrets / "redis" / "password").read_text()
-        with redis.Redis(port=server.port, username="planner", password=password) as other_planner:
-            assert other_planner.smembers("dip:1:jobs") == {b"train-vlm"}
-            is_refused(other_planner, "GET other", "CONFIG GET *", "FLUSHALL", "KEYS *", "ACL LIST")
-
-
-def is_refused(client: redis.Redis, *commands: str) -> None:
-    for command in commands:
-        with pytest.raises(redis.exceptions.NoPermissionError):
-            client.execute_command(*command.split())
 
 
 def scraped(address: str) -> bytes:

@@ -1,4 +1,4 @@
-"""The sidecar overlay's training runs: two pods, a planner in each, one Redis, all told what the files tell them."""
+"""The sidecar overlay's training runs as its files say: two pods, a planner in each, and a Redis for these alone."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+import redis
 from deploy.rendering import KUBERNETES, find, needs_kubectl, overlay
 from deploy.site import Site, needs_openssl
 from deploy.workloads import FIELD, Container, planners, trainers
@@ -19,6 +21,8 @@ from redis_cases import needs_redis
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from benchmarks.redis_server import RedisServer
 
 pytestmark = [needs_kubectl, needs_openssl, needs_redis]
 
@@ -48,6 +52,7 @@ def test_two_pods_with_a_planner_each_train_together(tmp_path: Path) -> None:
             stack.enter_context(start(trainer, site, tmp_path / str(pod), meeting)) for pod, site in enumerate(sites)
         ]
         said = [process.communicate(timeout=PATIENCE_S)[0] for process in started]
+        check_rights(server, sites[0])
     assert [process.returncode for process in started] == [0] * pods, "\n".join(said)
     assert f"of {ITERATIONS} iterations ran a plan made for their batch" in "".join(said)
     # Whichever planner was free: every batch was planned, by one of them.
@@ -58,6 +63,23 @@ def test_two_pods_with_a_planner_each_train_together(tmp_path: Path) -> None:
 def directory(path: Path) -> Path:
     path.mkdir()
     return path
+
+
+def check_rights(server: RedisServer, site: Site) -> None:
+    """The Redis is for planners alone, and lets them do no more than they need."""
+    with server.client() as anybody:
+        assert anybody.ping()
+        is_refused(anybody, "KEYS *", "SMEMBERS dip:1:jobs", "CONFIG GET *", "SHUTDOWN", "ACL LIST")
+    password = (site.secrets / "redis" / "password").read_text()
+    with redis.Redis(port=server.port, username="planner", password=password) as planner:
+        assert planner.smembers("dip:1:jobs") == {b"dip-trainer"}
+        is_refused(planner, "GET other", "CONFIG GET *", "FLUSHALL", "KEYS *", "ACL LIST")
+
+
+def is_refused(client: redis.Redis, *commands: str) -> None:
+    for command in commands:
+        with pytest.raises(redis.exceptions.NoPermissionError):
+            client.execute_command(*command.split())
 
 
 @contextmanager
