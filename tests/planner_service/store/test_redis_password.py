@@ -113,6 +113,16 @@ def test_password_and_tls_together(tmp_path: Path, file: Path, caplog: pytest.Lo
     assert "wr0ng" not in caplog.text + said
 
 
+@needs_redis
+def test_server_that_repeats_the_password_is_not_repeated(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    file.write_text("s3cret")
+    with RedisServer(options={"rename-command": "AUTH NOAUTH"}) as server:
+        said = why_not(f"redis://user@127.0.0.1:{server.port}/0", password_file=file)
+    assert "'***'" in said
+    assert "s3cret" not in said + caplog.text
+
+
 def tls_server(options: dict[str, str]) -> RedisServer:
     """Make a server of a program that speaks TLS."""
     for program in server_programs().values():
