@@ -25,15 +25,26 @@ class GoodJob:
     ----------
     channel
         To the planner.
+    metadata
+        Of every call: a token, where the planner asks for one.
     """
 
-    def __init__(self, channel: grpc.aio.Channel) -> None:
+    def __init__(self, channel: grpc.aio.Channel, *, metadata: tuple[tuple[str, str], ...] = ()) -> None:
+        self._metadata = metadata
         self._stub: pb_grpc.PlannerServiceAsyncStub = pb_grpc.PlannerServiceStub(channel)
+        self._attempt = 1
         self._iteration = 0
 
     async def register(self) -> None:
         """Register it."""
-        await self._stub.RegisterJob(register_job(JOB_ID, _NUMBER, attempt=1), timeout=_PATIENCE_S)
+        await self._stub.RegisterJob(
+            register_job(JOB_ID, _NUMBER, attempt=self._attempt), metadata=self._metadata, timeout=_PATIENCE_S
+        )
+
+    async def start_anew(self, attempt: int) -> None:
+        """Register it as started again: with a higher attempt, and from its first iteration on."""
+        self._attempt, self._iteration = attempt, 0
+        await self.register()
 
     async def plan_next(self) -> None:
         """Submit the next batch, take its schedules, report that it ran.
@@ -46,10 +57,12 @@ class GoodJob:
             A call was refused.
         """
         made, iteration = batch(_NUMBER, self._iteration), self._iteration
-        submitted = pb.SubmitBatchRequest(job_id=JOB_ID, attempt=1, iteration=iteration, batch=made)
-        await self._stub.SubmitBatch(submitted, timeout=_PATIENCE_S)
+        submitted = pb.SubmitBatchRequest(job_id=JOB_ID, attempt=self._attempt, iteration=iteration, batch=made)
+        await self._stub.SubmitBatch(submitted, metadata=self._metadata, timeout=_PATIENCE_S)
         streamed = [await self._streamed(rank) for rank in range(job_spec(_NUMBER).cluster.ranks)]
-        kept = await self._stub.GetPlan(pb.GetPlanRequest(job_id=JOB_ID, iteration=iteration), timeout=_PATIENCE_S)
+        kept = await self._stub.GetPlan(
+            pb.GetPlanRequest(job_id=JOB_ID, iteration=iteration), metadata=self._metadata, timeout=_PATIENCE_S
+        )
         for rank, part in enumerate(streamed):
             if part.schedule.rank != rank or part.batch_digest != batch_digest(made):
                 raise RuntimeError(f"iteration {iteration}: rank {rank} got the schedule of another rank or batch")
@@ -57,21 +70,23 @@ class GoodJob:
                 raise RuntimeError(f"iteration {iteration}: rank {rank} got another plan than the one that is kept")
         for rank in range(len(streamed)):
             report = pb.ReportExecutionRequest(
-                job_id=JOB_ID, attempt=1, rank=rank, iteration=iteration, plan_digest=kept.plan.digest
+                job_id=JOB_ID, attempt=self._attempt, rank=rank, iteration=iteration, plan_digest=kept.plan.digest
             )
-            await self._stub.ReportExecution(report, timeout=_PATIENCE_S)
+            await self._stub.ReportExecution(report, metadata=self._metadata, timeout=_PATIENCE_S)
         self._iteration += 1
 
     async def make_room(self, most: int) -> None:
         """Close all other jobs once more are open than so many: those that the fuzzing left would fill the planner."""
-        jobs = (await self._stub.ListJobs(pb.ListJobsRequest(), timeout=_PATIENCE_S)).jobs
+        jobs = (await self._stub.ListJobs(pb.ListJobsRequest(), metadata=self._metadata, timeout=_PATIENCE_S)).jobs
         others = [job.job_id for job in jobs if job.job_id != JOB_ID and not job.closed]
         for job_id in others if len(others) > most else ():
-            await self._stub.CloseJob(pb.CloseJobRequest(job_id=job_id), timeout=_PATIENCE_S)
+            await self._stub.CloseJob(pb.CloseJobRequest(job_id=job_id), metadata=self._metadata, timeout=_PATIENCE_S)
 
     async def _streamed(self, rank: int) -> pb.StreamedSchedule:
-        request = pb.StreamSchedulesRequest(job_id=JOB_ID, attempt=1, rank=rank, first_iteration=self._iteration)
-        call = self._stub.StreamSchedules(request, timeout=_PATIENCE_S)
+        request = pb.StreamSchedulesRequest(
+            job_id=JOB_ID, attempt=self._attempt, rank=rank, first_iteration=self._iteration
+        )
+        call = self._stub.StreamSchedules(request, metadata=self._metadata, timeout=_PATIENCE_S)
         response = await call.read()
         call.cancel()
         if not isinstance(response, pb.StreamSchedulesResponse) or not response.HasField("schedule"):

@@ -10,7 +10,7 @@ import struct
 from typing import TYPE_CHECKING, Final, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from types import TracebackType
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -32,7 +32,7 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
     return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
 
 
-def settings(values: dict[int, int]) -> bytes:
+def settings(values: Mapping[int, int]) -> bytes:
     """The frame that says how one likes to be spoken to."""
     return frame(SETTINGS, 0, 0, b"".join(struct.pack(">HI", name, value) for name, value in values.items()))
 
@@ -56,9 +56,9 @@ def message(stream: int, request: bytes) -> bytes:
     return frame(DATA, END_STREAM, stream, b"\0" + len(request).to_bytes(4, "big") + request)
 
 
-def call(stream: int, path: str, request: bytes) -> bytes:
+def call(stream: int, path: str, request: bytes, extra: Sequence[tuple[str, str]] = ()) -> bytes:
     """A whole call."""
-    return headers(stream, path) + message(stream, request)
+    return headers(stream, path, extra) + message(stream, request)
 
 
 def reset(stream: int) -> bytes:
@@ -86,7 +86,7 @@ class RawConnection:
         self._windows: dict[int, int] = {}  # what the other side has granted, beside what it granted at first
         self._first_window = _DEFAULT_WINDOW
 
-    def greet(self, values: dict[int, int] | None = None) -> None:
+    def greet(self, values: Mapping[int, int] | None = None) -> None:
         """Begin to speak HTTP/2, and wait until the other side has heard the settings."""
         self.send(PREFACE + settings(values or {}))
         for kind, flags, _, _ in self.frames():

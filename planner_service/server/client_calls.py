@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
     Serve = Callable[["Handler", Any, Context], Awaitable[None]]
 
-REQUEST_S: Final = 60.0
+REQUEST_S: Final = 15.0
 """How long a request may take to arrive."""
 
-RECEIVED_AT_ONCE: Final = 8
+RECEIVED_AT_ONCE: Final = 16
 """Requests of one client that are received at once, each as large as a message may be; of others that wait for their
 turn, gRPC takes what fits an HTTP/2 window (64 KiB)."""
 

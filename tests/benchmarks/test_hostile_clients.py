@@ -1,0 +1,24 @@
+"""Shows that the measurement of hostile clients tells what attacks met with, and what they cost."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from benchmarks.hostile_clients import __main__ as hostile_clients
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def test_two_small_attacks(capsys: pytest.CaptureFixture[str]) -> None:
+    assert hostile_clients.main(["--count", "20", "--attacks", "streams", "unknown_tokens"]) == 0
+    attacks = json.loads(capsys.readouterr().out)["attacks"]
+    assert {name: attack["met"] for name, attack in attacks.items()} == {
+        "streams": {"OPEN": 20},
+        "unknown_tokens": {"UNAUTHENTICATED": 20},
+    }
+    for attack in attacks.values():
+        assert set(attack["seconds"]) == {"before", "attack", "during", "after"}
+        assert min(attack["resident_mib"].values()) > 0
+        assert (attack["harmed"], attack["errors"]) == ("", [])
