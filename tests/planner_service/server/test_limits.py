@@ -7,14 +7,16 @@ import time
 
 import cases
 import grpc
+import grpc.aio
 from dip.planner.v1 import planner_pb2 as pb
-from serving import client, is_refused, planner, register, run, served, stream, submit, take
+from serving import CHANNEL_OPTIONS, client, is_refused, planner, refusal, register, run, served, stream, submit, take
 
 from planner_service.server.channel_options import LEAST_PING_INTERVAL_MS
 
 RANKS = 16
 MICROBATCHES = 128
 UNLIMITED = ("grpc.max_receive_message_length", -1)
+UNLIMITED_SENT = ("grpc.max_send_message_length", -1)
 
 
 def large() -> tuple[pb.RegisterJobRequest, pb.SubmitBatchRequest]:
@@ -73,6 +75,22 @@ def test_request_above_the_limit_is_exhausted() -> None:
             request = register()
             request.job_id = "x" * (4 * 2**20)
             await is_refused(stub.RegisterJob(request), grpc.StatusCode.RESOURCE_EXHAUSTED)
+
+    run(scenario())
+
+
+def test_request_that_is_small_only_while_it_is_compressed_is_exhausted() -> None:
+    async def scenario() -> None:
+        async with (
+            planner(max_message_bytes=4 * 2**20) as server,
+            grpc.aio.insecure_channel(
+                server.address, options=[*CHANNEL_OPTIONS, UNLIMITED_SENT], compression=grpc.Compression.Gzip
+            ) as channel,
+        ):
+            submit_batch = channel.unary_unary("/dip.planner.v1.PlannerService/SubmitBatch")
+            error = await refusal(submit_batch(bytes(64 * 2**20)))  # tens of kilobytes on the wire
+            assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert "ecompressed" in (error.details() or "")
 
     run(scenario())
 
