@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import grpc
+import grpc.aio
 import pytest
 from access_files import AccessFile, bearer
 from dip.planner.v1 import planner_pb2 as pb
 from serving import client, planner, refusal, register, run
 
+from planner_service import settings as names
 from planner_service.access import current_caller
+from planner_service.server.listening import listen
 from planner_service.server.servicer import PlannerServicer
 
 if TYPE_CHECKING:
@@ -44,11 +47,9 @@ def listed(path: Path) -> str:
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o022, 0o777])
-@pytest.mark.parametrize(
-    ("mode", "seen"), [(None, "srw-------"), ("0660", "srw-rw----"), ("666", "srw-rw-rw-"), ("0600", "srw-------")]
-)
+@pytest.mark.parametrize(("mode", "seen"), [(0o600, "srw-------"), (0o660, "srw-rw----"), (0o666, "srw-rw-rw-")])
 def test_permissions_are_as_set_from_the_first_moment(
-    place: Path, mode: str | None, seen: str, mask: int, monkeypatch: pytest.MonkeyPatch
+    place: Path, mode: int, seen: str, mask: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     when_bound = []
     chmod = Path.chmod
@@ -58,19 +59,29 @@ def test_permissions_are_as_set_from_the_first_moment(
         chmod(path, mode)
 
     async def scenario() -> None:
+        server = grpc.aio.server()
         monkeypatch.setattr(Path, "chmod", noted)
         before = os.umask(mask)
         try:
-            async with planner(listen=f"unix://{place}", **({"socket_mode": mode} if mode else {})) as server:
-                assert listed(place) == seen
-                assert os.umask(mask) == mask  # as it was
-                async with client(server) as stub:
-                    await stub.ListJobs(pb.ListJobsRequest())
+            listen(server, f"unix://{place}", names.LISTEN, socket_mode=mode)
+            assert os.umask(mask) == mask  # as it was
         finally:
             os.umask(before)
+        assert listed(place) == seen
+        await server.stop(grace=0)
 
     run(scenario())
     assert when_bound == [seen]
+
+
+@pytest.mark.parametrize(("settings", "seen"), [({}, "srw-------"), ({"socket_mode": "660"}, "srw-rw----")])
+def test_socket_is_its_owners_alone_unless_set(place: Path, settings: dict[str, str], seen: str) -> None:
+    async def scenario() -> None:
+        async with planner(listen=f"unix://{place}", **settings) as server, client(server) as stub:
+            assert listed(place) == seen
+            await stub.ListJobs(pb.ListJobsRequest())
+
+    run(scenario())
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
