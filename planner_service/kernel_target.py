@@ -1,8 +1,9 @@
 """Which CPUs the machine code of kernels is for: a level of their architecture, not the one that compiles.
 
 Code of a level runs on every CPU of that level or above, so that what was compiled in one place, such as an image, is
-loaded in another; and as each machine takes the highest level that it has, none meets an instruction that it lacks.
-What the search would gain from code for one CPU alone, `python -m benchmarks.kernel_targets` measures.
+loaded in another. On x86-64 that is v2, which all servers have had since 2009 and numpy asks for as well: what code for
+v3 or for the CPU here alone would gain, `python -m benchmarks.kernel_targets` measures, and it is nothing. A CPU that
+lacks v2 is met with less, so that none is given an instruction that it does not know.
 
 `NUMBA_CPU_NAME` and `NUMBA_CPU_FEATURES` choose otherwise, as everywhere with numba.
 """
@@ -29,13 +30,13 @@ _V2 = frozenset({"cx16", "lahf_lm", "popcnt", "pni", "sse4_1", "sse4_2", "ssse3"
 _V3 = _V2 | {"abm", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "xsave"}
 
 X86_LEVELS: Final[Mapping[str, frozenset[str]]] = {"x86-64-v3": _V3, "x86-64-v2": _V2, "x86-64": frozenset()}
-"""Levels of the x86-64 psABI, highest first, and what each asks for, as Linux calls it in /proc/cpuinfo.
-
-Above are v4's AVX-512 instructions, which kernels of integers and branches make no use of.
-"""
+"""Levels of the x86-64 psABI, highest first, and what each asks for, as Linux calls it in /proc/cpuinfo."""
 
 _BASELINE: Final[Mapping[str, frozenset[str]]] = {"generic": frozenset()}
 """Other architectures: what every CPU of them has, in LLVM's words; on 64-bit Arm that is ARMv8 with NEON."""
+
+HIGHEST_TAKEN: Final = "x86-64-v2"
+"""What x86-64 CPUs above it take, too."""
 
 _X86_MACHINES = frozenset({"x86_64", "AMD64"})
 
@@ -87,14 +88,20 @@ def host_levels() -> list[str]:
     return [level for level, needed in levels_of(platform.machine()).items() if needed <= flags]
 
 
+def own_level() -> str:
+    """Level that the CPUs here take where nobody chooses."""
+    levels = host_levels()
+    return HIGHEST_TAKEN if HIGHEST_TAKEN in levels else levels[0]
+
+
 def kernel_target() -> KernelTarget:
     """What kernels of this process are compiled for, and which of those that are kept it loads.
 
     A level that these CPUs lack, asked for by name, is answered with their own: code of it would kill the process.
     """
-    own, *_ = levels = host_levels()
-    cpu, features = os.environ.get(CPU_NAME) or own, os.environ.get(CPU_FEATURES) or ""
-    if cpu in levels_of(platform.machine()) and cpu not in levels:
+    cpu, features = os.environ.get(CPU_NAME) or own_level(), os.environ.get(CPU_FEATURES) or ""
+    if cpu in levels_of(platform.machine()) and cpu not in host_levels():
+        own = own_level()
         _log.warning("%s is %s, and this CPU lacks instructions of it: kernels are those for %s", CPU_NAME, cpu, own)
         return KernelTarget(cpu=own)
     return KernelTarget(cpu=cpu, features=features)

@@ -1,17 +1,11 @@
-"""Compiles the search's kernels into their cache: ``python -m planner_service.warmup``, part of the set-up.
-
-``--every-level`` compiles them for each kind of CPU that an image may meet, see `kernel_target`.
-"""
+"""Compiles the search's kernels into their cache: ``python -m planner_service.warmup``, part of the set-up."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import fcntl
 import logging
-import os
 import shutil
-import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -19,11 +13,10 @@ from typing import TYPE_CHECKING
 from dip.planner.v1 import planner_pb2 as pb
 
 from planner_service.kernel_cache import CACHE, CACHE_DIR, are_compiled, is_temporary, make_folder, mark_compiled
-from planner_service.kernel_target import CPU_NAME, host_levels
 from planner_service.planning import make_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
 
 _log = logging.getLogger(__name__)
@@ -119,36 +112,13 @@ def _microbatch(encoder_units: int, decoder_units: int) -> pb.Microbatch:
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main() -> int:
     """Compile, and say how long it took."""
-    parser = argparse.ArgumentParser(description="Compiles the search's kernels, and keeps them.")
-    parser.add_argument(
-        "--every-level",
-        action="store_true",
-        help="for every level of CPUs that this machine has, so that others load them too: for images",
-    )
-    if parser.parse_args(arguments).every_level:
-        return _every_level()
     started = time.monotonic()
     compile_kernels()
     if not are_compiled():
         return 1
     sys.stdout.write(f"search kernels ready after {time.monotonic() - started:.1f} s, in {CACHE}\n")
-    return 0
-
-
-def _every_level() -> int:
-    """Compile for each level in a process of its own, as a process has one target.
-
-    The lowest of x86-64 is left out: numpy, too, asks for the one above.
-    """
-    for level in host_levels():
-        if level == "x86-64":
-            continue
-        environment = os.environ | {CPU_NAME: level}
-        code = subprocess.run([sys.executable, "-m", "planner_service.warmup"], env=environment, check=False).returncode
-        if code:
-            return code
     return 0
 
 

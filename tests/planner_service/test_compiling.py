@@ -15,7 +15,8 @@ import pytest
 from numba import njit
 
 from planner_service.compiling import WITHOUT_COUNTS, bare_kernel, inlined, kernel
-from planner_service.kernel_cache import CACHE, PACKAGE, TARGET
+from planner_service.kernel_cache import CACHE, PACKAGE
+from planner_service.kernel_target import host_levels
 from planner_service.search import decoders
 from planner_service.warmup import compile_kernels
 
@@ -145,11 +146,33 @@ def test_code_that_cannot_be_kept_is_used_and_said(tmp_path: Path) -> None:
     assert f"machine code of kernels is used, and not kept in {tmp_path}" in ran.stderr
 
 
-def test_code_for_another_target_is_kept_beside_it(tmp_path: Path) -> None:
-    script, cache = tmp_path / "script.py", tmp_path / "cache"
-    script.write_text(ONE_KERNEL)
-    for cpu in (TARGET.cpu, "generic", TARGET.cpu):
-        ran = run(script, NUMBA_CACHE_DIR=str(cache), NUMBA_CPU_NAME=cpu)
-        assert ran.stdout.startswith("2 "), ran.stderr
-    assert ran.stdout == "2 1\n"
-    assert len(list(cache.iterdir())) == len({TARGET.cpu, "generic"})
+SUM = """
+import numpy as np
+from planner_service.compiling import kernel
+
+@kernel
+def total(values):
+    found = 0.0
+    for i in range(values.shape[0]):
+        found += values[i] * 3.0
+    return found
+
+total(np.ones(8))
+print(*{line.split()[0] for text in total.inspect_asm().values() for line in text.splitlines() if line.strip()})
+"""
+"""Prints every instruction of a kernel's code."""
+
+
+@pytest.mark.skipif("x86-64-v3" not in host_levels(), reason="needs a CPU with AVX2")
+def test_code_of_a_level_has_no_instruction_above_it(tmp_path: Path) -> None:
+    """As much as this CPU, which compiles it, can do: a CPU of the level would end the process."""
+    script = tmp_path / "script.py"
+    script.write_text(SUM)
+    instructions = {
+        cpu: set(run(script, NUMBA_CACHE_DIR=str(tmp_path / "cache"), NUMBA_CPU_NAME=cpu).stdout.split())
+        for cpu in ("x86-64-v3", "x86-64-v2")
+    }
+    assert {"mulsd", "vmulsd"} & instructions["x86-64-v2"] == {"mulsd"}
+    assert {"mulsd", "vmulsd"} & instructions["x86-64-v3"] == {"vmulsd"}
+    assert [each for each in instructions["x86-64-v2"] if each.startswith("v")] == []
+    assert {folder.name.partition("x86-64")[2] for folder in (tmp_path / "cache").iterdir()} == {"-v2", "-v3"}

@@ -1,4 +1,4 @@
-"""Shows that kernels are for a level of CPUs that this machine has, whatever it is and whatever was asked for."""
+"""Shows that kernels are for CPUs that this machine has, whatever it is and whatever was asked for."""
 
 from __future__ import annotations
 
@@ -33,20 +33,25 @@ def set_machine(monkeypatch: pytest.MonkeyPatch, machine: str, flags: str) -> No
 @pytest.mark.parametrize(
     ("machine", "flags", "level"),
     [
-        ("x86_64", f"{V3_FLAGS} avx512f", "x86-64-v3"),
-        ("x86_64", V3_FLAGS, "x86-64-v3"),
-        ("x86_64", V3_FLAGS.replace("movbe ", ""), "x86-64-v2"),
+        ("x86_64", f"{V3_FLAGS} avx512f", "x86-64-v2"),
         ("x86_64", V2_FLAGS, "x86-64-v2"),
+        ("x86_64", V2_FLAGS.replace("popcnt ", ""), "x86-64"),
         ("x86_64", "fpu sse2", "x86-64"),
         ("x86_64", "", "x86-64"),
         ("aarch64", "", "generic"),
     ],
 )
-def test_a_cpu_takes_the_highest_level_that_it_has(
+def test_all_cpus_take_one_level_but_those_that_lack_it(
     monkeypatch: pytest.MonkeyPatch, machine: str, flags: str, level: str
 ) -> None:
     set_machine(monkeypatch, machine, flags)
     assert kernel_target() == KernelTarget(cpu=level)
+
+
+def test_levels_are_told_apart_by_every_instruction_of_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    for flags, levels in ((V3_FLAGS, 3), (V3_FLAGS.replace("movbe ", ""), 2), (V2_FLAGS, 2), ("sse2", 1)):
+        set_machine(monkeypatch, "x86_64", flags)
+        assert host_levels() == ["x86-64-v3", "x86-64-v2", "x86-64"][-levels:]
 
 
 def test_a_level_that_the_cpu_lacks_is_never_taken(
@@ -61,8 +66,8 @@ def test_a_level_that_the_cpu_lacks_is_never_taken(
 
 def test_another_target_can_be_chosen_as_with_numba(monkeypatch: pytest.MonkeyPatch) -> None:
     set_machine(monkeypatch, "x86_64", V3_FLAGS)
-    monkeypatch.setenv(targets.CPU_NAME, "x86-64-v2")
-    assert kernel_target().label == "x86-64-v2"
+    monkeypatch.setenv(targets.CPU_NAME, "x86-64-v3")
+    assert kernel_target().label == "x86-64-v3"
     monkeypatch.setenv(targets.CPU_NAME, "znver4")
     plain = kernel_target()
     monkeypatch.setenv(targets.CPU_FEATURES, "-avx512f")
