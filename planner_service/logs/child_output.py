@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MOST_CHARACTERS: Final = 16_384
 """Of one line of the log; the rest comes in the next one."""
 
-_SILENCE_S: Final = 0.1
+_SILENCE_S: Final = 0.3
 """After so long without another byte, what has come is a whole: a traceback is written line by line."""
 
 _LAST_WORDS_S: Final = 1.0
