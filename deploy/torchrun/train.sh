@@ -12,7 +12,8 @@
 #   DIP_ALLOW_INSECURE=true   in place of secrets, where the network of the machines is closed to others
 #   DIP_COMMAND, TORCHRUN     the commands (dip, torchrun)
 #
-# All DIP_* settings of planner and agents apply as well. The planner may fail at any time: it is started again, and
+# All DIP_* settings of planner and agents apply as well; metrics are off unless DIP_METRICS_LISTEN says where they are
+# had, as trainings may share a machine. The planner may fail at any time: it is started again, and
 # training goes on meanwhile with the fixed fallback schedule. This script ends as torchrun ends.
 set -eu
 
@@ -73,7 +74,8 @@ if [ "$rank" -eq 0 ]; then
             export DIP_ACCESS_FILE="$secrets/access/access.toml"
         fi
         exec sh "$here/keep_planner.sh" --listen "${DIP_LISTEN:-$listen}" \
-            --health-listen "${DIP_HEALTH_LISTEN:-unix://$own/health.sock}"
+            --health-listen "${DIP_HEALTH_LISTEN:-unix://$own/health.sock}" \
+            --metrics-listen "${DIP_METRICS_LISTEN:-off}"
     ) &
     planner=$!
     # For a minute at most: ranks that find no planner train all the same.
