@@ -89,10 +89,11 @@ async def unread_answers(target: Target, count: int) -> AsyncIterator[dict[str, 
 async def trickled_requests(target: Target, count: int) -> AsyncIterator[dict[str, int]]:
     """Begin large requests, send all that is taken of them but for the last byte; says how much was taken."""
     async with _raw(target, _connections(count)) as connections:
-        taken = [
-            await asyncio.to_thread(_trickle, connection, target, min(_CALLS_A_CONNECTION, count - start))
+        trickles = (
+            asyncio.to_thread(_trickle, connection, target, min(_CALLS_A_CONNECTION, count - start))
             for start, connection in zip(range(0, count, _CALLS_A_CONNECTION), connections, strict=True)
-        ]
+        )
+        taken = await asyncio.gather(*trickles)
         yield {"taken_mib": sum(taken) // 2**20}
 
 
@@ -238,7 +239,7 @@ def _trickle(connection: RawConnection, target: Target, count: int) -> int:
         connection.send_data(stream, b"\0" + _LARGE.to_bytes(4, "big"))
     connection.set_patience(1.0)
     frames = connection.frames()
-    with contextlib.suppress(TimeoutError):
+    with contextlib.suppress(TimeoutError, ConnectionError):  # nothing more is taken, or it is hung up on
         while True:
             waits = True
             for stream, size in left.items():

@@ -141,6 +141,9 @@ def test_a_lost_connection_is_a_fault_and_what_the_planner_says_is_none() -> Non
 class RecordingContext:
     """The part of a call's context that ends it, from the client's side."""
 
+    def peer(self) -> str:
+        return "unix:"
+
     async def abort(self, code: grpc.StatusCode, details: str, trailing: tuple[tuple[str, bytes], ...]) -> NoReturn:
         raise grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(*trailing), details)
 
