@@ -180,3 +180,31 @@ def test_a_job_does_one_thing(fields: dict[str, object], state: JobState, said: 
 def test_how_good_a_plan_is_is_explained(fields: dict[str, object], said: str) -> None:
     of = pb.IterationStatus(state=pb.ITERATION_STATE_PLANNED, search_ms=5, **fields)
     assert said in explanation(of, status())
+
+
+def ran(*, measured_us: int, replica: int = 0) -> pb.IterationStatus:
+    made = pb.IterationStatus(
+        replica=replica, state=pb.ITERATION_STATE_PLANNED, makespan_us=1_000, lower_bound_us=1_000
+    )
+    made.ranks.add(measured_us=measured_us)
+    return made
+
+
+def test_what_ran_is_compared_with_the_plan_only_where_all_have_one() -> None:
+    waiting = pb.IterationStatus(replica=1, state=pb.ITERATION_STATE_WAITING)
+    assert [rounds(told)[0].compares for told in ([ran(measured_us=5)], [ran(measured_us=5), waiting])] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("measured_us", "said"), [(1_100, "10.0% more than planned"), (900, "10.0% less than planned")]
+)
+def test_more_and_less_than_planned_are_told_apart(measured_us: int, said: str) -> None:
+    assert said in explanation(ran(measured_us=measured_us), status())
+
+
+def test_a_long_reason_is_cut_in_a_page_and_told_whole_in_sentences() -> None:
+    reason = " ".join(f"word{n}" for n in range(40))
+    text = drawn(job_page(job(reason), width=80), 80)
+    rows = text.splitlines()[[line.split()[:1] for line in text.splitlines()].index(["123454"]) :]
+    assert (len(rows), rows[-1].rstrip().endswith("...")) == (3, True)
+    assert reason in explanation(job(reason).recent[0], status())
