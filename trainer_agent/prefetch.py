@@ -203,7 +203,8 @@ class Prefetcher:
         if self._away_since is None:
             self._away_since = self._clock()
         if self._outages < self._allowed:
-            _log.warning("%s; planner %s is asked next", error, client.endpoint)
+            next_one = f"planner {client.endpoint} is asked next" if len(client.endpoints) > 1 else "it is asked again"
+            _log.warning("%s; %s", error, next_one)
         elif self._outages == self._allowed:
             _log.warning("%s; training goes on with the fixed fallback schedule until it is back", error)
 

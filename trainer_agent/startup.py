@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -171,8 +170,7 @@ class FirstRegistration:
                 if error.denied and others:
                     client.leave(client.endpoint, str(error))
                 if not (others and (error.elsewhere or error.denied) and self._clock() < until_s):
-                    level = logging.ERROR if error.denied else logging.WARNING
-                    _log.log(level, "%s; training goes on with the fixed fallback schedule until it answers", error)
+                    _log.warning("%s; training goes on with the fixed fallback schedule until it answers", error)
                     break
                 _log.warning("%s; planner %s is asked next", error, client.endpoint)
             others -= 1
