@@ -16,8 +16,10 @@ from trainer_agent.settings import VARIABLES
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "settings.md"
 NAME = re.compile(r"\bDIP_[A-Z][A-Z0-9_]*[A-Z0-9]\b")
-OF_OTHERS = re.compile(r"DIP_(ACCEPTANCE|SHARED|REDIS_SERVER|TEST_[A-Z_]+|PLANNER_PORT)")
-"""What only tests and benchmarks read, and what Kubernetes makes of a service's name."""
+OF_OTHERS = re.compile(
+    r"DIP_(ACCEPTANCE|SHARED|REDIS_SERVER|TEST_[A-Z_]+|PLANNER_PORT|COMMAND|DEPLOY|RUN|SECRETS|PLANNER_CPUS|PLANNER_MEMORY)"
+)
+"""What only tests, benchmarks and recipes of deploy/ read, and what Kubernetes makes of a service's name."""
 
 
 def _planners() -> set[str]:
