@@ -31,6 +31,7 @@ from benchmarks.redis_server import RedisServer
 from planner_service import settings as names
 from planner_service.server.claimed import MOST_TRIES
 from planner_service.store import Claim, Claimant
+from planner_service.warmup import compile_kernels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -108,6 +109,7 @@ def certificate(authority: Authority) -> Pair:
 
 @pytest.fixture
 def planner(redis: RedisServer, certificate: Pair) -> Iterator[PlannerProcess]:
+    compile_kernels()  # nothing to do where the set-up did: without them nothing is searched
     settings = {
         names.STORE: redis.url,
         names.SEARCH_WORKERS: "1",
