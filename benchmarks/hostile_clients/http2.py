@@ -169,7 +169,7 @@ def _literal(name: str) -> bytes:
 
 
 def _text(text: str) -> bytes:
-    encoded = text.encode()
+    encoded = text.encode(errors="surrogateescape")  # so that a text can stand for any bytes
     return _length(len(encoded)) + encoded
 
 

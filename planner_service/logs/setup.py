@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from planner_service.logs.fields import BoundFields
 from planner_service.logs.formats import JsonLines, TextLines
+from planner_service.logs.strangers import leave_out_headers
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -30,6 +31,7 @@ def log_to_stderr(*, level: str, format: Literal["text", "json"]) -> None:
     handler.addFilter(BoundFields())
     handler.setFormatter(JsonLines() if format == "json" else TextLines())
     logging.basicConfig(level=level, handlers=[handler])
+    leave_out_headers()
     logging.captureWarnings(True)
     sys.excepthook = _log_uncaught
     threading.excepthook = _log_uncaught_of_thread

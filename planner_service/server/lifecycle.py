@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
     from planner_service.metrics import MetricsEndpoint
     from planner_service.settings import Settings
+
+_LOOK_S: Final = 3_600.0
 
 _log = logging.getLogger(__name__)
 
@@ -85,6 +87,7 @@ class PlannerServer:
         self._tasks: list[asyncio.Task[None]] = []
         self._store_answers = False
         self._store_changed = asyncio.Event()
+        self._draining = False
 
     @property
     def idle_workers(self) -> int:
@@ -121,6 +124,8 @@ class PlannerServer:
             start_loop(self._follow_store(), "health"),
             *(start_loop(work, name) for name, work in self._measuring().items()),
             start_loop(access.follow(self._servicer.on_tokens), "access"),
+            start_loop(self._watch(self._main_server), "gRPC's server"),
+            start_loop(self._watch(self._health_server), "gRPC's server of health"),
         ]
         _log.info(
             "serving",
@@ -175,6 +180,7 @@ class PlannerServer:
 
     async def drain(self) -> None:
         """Stop cleanly: unhealthy first, then no new calls, streams and solves ended, everything let go."""
+        self._draining = True
         _log.info("draining", extra=logs.fields(listen=self.address))
         self._health.stop()
         await self._servicer.drain()
@@ -193,6 +199,15 @@ class PlannerServer:
         self._store_answers = answers
         metrics.store_available(answers)
         self._store_changed.set()
+
+    async def _watch(self, server: grpc.aio.Server) -> None:
+        """Fail where a server ends by itself: gRPC's does where its loop meets with an error, and nobody is told."""
+        while await server.wait_for_termination(
+            timeout=_LOOK_S
+        ):  # without a time, to cancel it breaks the server's stop
+            pass
+        if not self._draining:
+            raise RuntimeError("gRPC's server has ended by itself")
 
     async def _follow_store(self) -> None:
         """Be healthy as a service while the store answers; the process as such ("") is, either way."""

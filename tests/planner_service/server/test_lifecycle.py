@@ -27,6 +27,7 @@ from serving import (
     worker_pids,
 )
 
+from planner_service.loops import stop_where_a_loop_fails
 from planner_service.server.lifecycle import PlannerServer
 from planner_service.server.listening import ListenError
 from planner_service.settings import Settings
@@ -190,5 +191,27 @@ def test_proxy_in_the_environment_is_not_used_for_loopback(monkeypatch: pytest.M
     async def scenario() -> None:
         async with served() as stub:
             await stub.RegisterJob(register())
+
+    run(scenario())
+
+
+def test_server_of_grpc_that_ends_by_itself_stops_the_planner() -> None:
+    async def scenario() -> None:
+        stopped = asyncio.Event()
+        async with planner() as server:
+            stop_where_a_loop_fails(stopped.set)
+            await server._health_server.stop(grace=0)  # as gRPC does after an error of its own
+            await asyncio.wait_for(stopped.wait(), 30)
+
+    run(scenario())
+
+
+def test_draining_is_no_failure_of_grpcs_server() -> None:
+    async def scenario() -> None:
+        stopped = asyncio.Event()
+        async with planner() as server:
+            stop_where_a_loop_fails(stopped.set)
+            await server.drain()
+            assert not stopped.is_set()
 
     run(scenario())
