@@ -8,7 +8,6 @@ from __future__ import annotations
 import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote, unquote
 
 from planner_service import metrics
 from planner_service.store import redis_scripts as scripts
@@ -30,7 +29,6 @@ from planner_service.store.records import (
     ReplicaKey,
     StoreError,
     StoreFullError,
-    TooOldError,
     late_reason,
 )
 from planner_service.store.redis_address import RedisAddress
@@ -39,10 +37,21 @@ from planner_service.store.redis_job_cache import RedisJobCache
 from planner_service.store.redis_listener import RedisListener
 from planner_service.store.redis_questions import RedisQuestions
 from planner_service.store.redis_server_facts import UnusableRedisError
+from planner_service.store.redis_words import (
+    batch_words,
+    claim_words,
+    digits,
+    planner_words,
+    quoted,
+    raise_refusal,
+    recent_iterations,
+    replica_words,
+    unquoted,
+)
 from planner_service.store.watches import EventWatch, Watches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 _TIMEOUT_S: Final = 3.0
@@ -119,14 +128,14 @@ class RedisStore:
     async def job(self, job_id: str) -> JobRecord | None:
         """Read one job."""
         known = self._records.get(job_id)
-        stored = await self._client.run(scripts.JOB, _quoted(job_id), known.stamp if known else b"")
+        stored = await self._client.run(scripts.JOB, quoted(job_id), known.stamp if known else b"")
         return self._records.read(job_id, stored, known)
 
     async def jobs(self) -> Sequence[JobRecord]:
         """Read all jobs, open and closed, by job_id."""
         known = self._records.kept()
         stored = await self._client.run(scripts.JOBS, *(kept.stamp for kept in known.values()))
-        by_id = {_unquoted(job): fields for job, fields in stored}
+        by_id = {unquoted(job): fields for job, fields in stored}
         found = [self._records.read(job_id, by_id[job_id], known.get(job_id)) for job_id in sorted(by_id)]
         return [record for record in found if record is not None]
 
@@ -137,7 +146,7 @@ class RedisStore:
             scripts.PUT_KNOWN_JOB if record.version else scripts.PUT_NEW_JOB,
             self._idle_ms,
             self._kept_closed_jobs,
-            _quoted(record.job_id),
+            quoted(record.job_id),
             record.version,
             record.attempt,
             record.spec,
@@ -151,7 +160,7 @@ class RedisStore:
 
     async def progress(self, job_id: str) -> Progress:
         """How far the current attempt got."""
-        answer = await self._client.run(scripts.PROGRESS, _quoted(job_id))
+        answer = await self._client.run(scripts.PROGRESS, quoted(job_id))
         if not answer:
             return Progress()
         planned, reported, num_waiting, num_reported, num_fell_back, left_ms = answer
@@ -176,9 +185,9 @@ class RedisStore:
     ) -> Added:
         """Write a batch and queue it unless its key is taken; see `PlanStore.add_batch`."""
         bounds = limit, "" if limit_bytes is None else limit_bytes
-        arguments = (*self._kept, *_batch(key), digest, batch, *bounds, LATE, *_planner(claimant))
+        arguments = (*self._kept, *batch_words(key), digest, batch, *bounds, LATE, *planner_words(claimant))
         status, *answer = await self._write(scripts.ADD_BATCH, arguments, key.replica, "")
-        _raise_refusal(status, answer, key.replica, key.iteration)
+        raise_refusal(status, answer, key.replica, key.iteration)
         if status == b"full":
             raise QueueFullError(key.replica.replica, limit)
         if status == b"heavy" and limit_bytes is not None:
@@ -195,14 +204,14 @@ class RedisStore:
 
     async def claim(self, claimant: Claimant, held: Sequence[Claim]) -> Claim | Wait:
         """Take a waiting batch under a lease; see `PlanStore.claim`."""
-        jobs = [_quoted(job_id) for job_id in sorted(claimant.jobs or ())]
+        jobs = [quoted(job_id) for job_id in sorted(claimant.jobs or ())]
         status, *answer = await self._client.run(
-            scripts.CLAIM, self._idle_ms, *_planner(claimant), len(jobs), *jobs, *_tokens(held)
+            scripts.CLAIM, self._idle_ms, *planner_words(claimant), len(jobs), *jobs, *claim_words(held)
         )
         if status == b"wait":
             return Wait(lease_ends_ms=answer[0])
         job, attempt, replica, iteration, digest, batch, tries, token, workers = answer
-        of = ReplicaKey(job_id=_unquoted(job), attempt=int(attempt), replica=int(replica))
+        of = ReplicaKey(job_id=unquoted(job), attempt=int(attempt), replica=int(replica))
         return Claim(
             key=BatchKey(replica=of, iteration=int(iteration)),
             digest=digest,
@@ -214,19 +223,19 @@ class RedisStore:
 
     async def renew(self, claimant: Claimant, held: Sequence[Claim]) -> Sequence[Claim]:
         """Begin the leases of claims anew; returns those that are lost."""
-        lost = await self._client.run(scripts.RENEW, self._idle_ms, *_planner(claimant), *_tokens(held))
+        lost = await self._client.run(scripts.RENEW, self._idle_ms, *planner_words(claimant), *claim_words(held))
         return [held[place] for place in lost]
 
     async def release(self, claimant: Claimant, held: Sequence[Claim]) -> None:
         """Give claims back as if they had never been tried."""
-        await self._client.run(scripts.RELEASE, claimant.name, *_tokens(held))
+        await self._client.run(scripts.RELEASE, claimant.name, *claim_words(held))
 
     async def settle(self, key: BatchKey, digest: bytes, outcome: Outcome) -> bool:
         """Write what became of a batch unless that is known; whether this outcome stands."""
         status, *answer = await self._client.run(
             scripts.SETTLE,
             *self._kept,
-            *_batch(key),
+            *batch_words(key),
             digest,
             int(not outcome.unplanned_reason),
             outcome.num_bytes,
@@ -235,13 +244,13 @@ class RedisStore:
             outcome.summary,
             *outcome.responses,
         )
-        _raise_refusal(status, answer, key.replica, key.iteration)
+        raise_refusal(status, answer, key.replica, key.iteration)
         return bool(answer[0])
 
     async def entry(self, key: BatchKey) -> Entry | None:
         """Read one batch; of a closed job too."""
-        status, *answer = await self._client.run(scripts.ENTRY, *_batch(key))
-        _raise_refusal(status, answer, key.replica, key.iteration)
+        status, *answer = await self._client.run(scripts.ENTRY, *batch_words(key))
+        raise_refusal(status, answer, key.replica, key.iteration)
         if status == b"none":
             return None
         digest, ranks, stored_answer, reason, summary, *responses = answer
@@ -264,18 +273,18 @@ class RedisStore:
     ) -> bool:
         """Write a rank's report unless there is one, and settle what is too late; whether it was written."""
         late = late_reason(rank, key.iteration)
-        told = rank, report, late, _digits(key.iteration + 1), summary, int(fell_back)
-        arguments = (*self._kept, *_batch(key), *told)
-        status, *answer = await self._write(scripts.ADD_REPORT, arguments, key.replica, _digits(key.iteration))
-        _raise_refusal(status, answer, key.replica, key.iteration)
+        told = rank, report, late, digits(key.iteration + 1), summary, int(fell_back)
+        arguments = (*self._kept, *batch_words(key), *told)
+        status, *answer = await self._write(scripts.ADD_REPORT, arguments, key.replica, digits(key.iteration))
+        raise_refusal(status, answer, key.replica, key.iteration)
         written, *late = answer
         metrics.batches_late(sum(late))
         return bool(written)
 
     async def reports(self, key: BatchKey) -> Sequence[bytes]:
         """Read the reports of one iteration, by rank."""
-        status, *answer = await self._client.run(scripts.REPORTS, *_batch(key))
-        _raise_refusal(status, answer, key.replica, key.iteration)
+        status, *answer = await self._client.run(scripts.REPORTS, *batch_words(key))
+        raise_refusal(status, answer, key.replica, key.iteration)
         by_rank = dict(zip(map(int, answer[::2]), answer[1::2], strict=True))
         return [by_rank[rank] for rank in sorted(by_rank)]
 
@@ -284,13 +293,13 @@ class RedisStore:
     ) -> Sequence[RecentIteration]:
         """Read in few bytes what is kept of the newest iterations; see `PlanStore.recent`."""
         found: list[RecentIteration] = []
-        newest = "" if last is None else _digits(last)
+        newest = "" if last is None else digits(last)
         for first in range(0, len(replicas), _REPLICAS_AT_ONCE):
             some = replicas[first : first + _REPLICAS_AT_ONCE]
-            status, *answer = await self._client.run(scripts.RECENT, _quoted(job_id), attempt, count, newest, *some)
+            status, *answer = await self._client.run(scripts.RECENT, quoted(job_id), attempt, count, newest, *some)
             if status == b"over":
                 raise AttemptOverError(job_id, attempt)
-            found += (recent for stored in answer for recent in _recent(*stored))
+            found += (recent for stored in answer for recent in recent_iterations(*stored))
         return found
 
     async def queue(self) -> QueueState:
@@ -300,7 +309,7 @@ class RedisStore:
 
     async def standing(self, job_id: str) -> JobStanding | None:
         """Tell how far ahead of its trainers a job's plans are, and what it takes; None where it is over or unknown."""
-        found = await self._client.run(scripts.STANDING, _quoted(job_id))
+        found = await self._client.run(scripts.STANDING, quoted(job_id))
         if found is None:
             return None
         settled, reported, plan_bytes, report_bytes = (found[at::4] for at in range(4))
@@ -328,7 +337,7 @@ class RedisStore:
         try:
             return await self._client.run(script, *arguments)
         except StoreFullError:
-            if not await self._client.run(scripts.MAKE_ROOM, *_replica(replica), run):
+            if not await self._client.run(scripts.MAKE_ROOM, *replica_words(replica), run):
                 raise
             return await self._client.run(script, *arguments)
 
@@ -336,9 +345,9 @@ class RedisStore:
         self, replica: ReplicaKey, first_iteration: int, ranks: Sequence[int]
     ) -> dict[int, Answer] | None:
         status, *answer = await self._client.run(
-            scripts.NEXT_ANSWERS, *_replica(replica), _digits(first_iteration), *ranks
+            scripts.NEXT_ANSWERS, *replica_words(replica), digits(first_iteration), *ranks
         )
-        _raise_refusal(status, answer, replica, first_iteration)
+        raise_refusal(status, answer, replica, first_iteration)
         if status == b"none":
             return None
         iteration, more, reason, *responses = answer
@@ -351,62 +360,3 @@ class RedisStore:
             )
             for rank, response in zip(ranks, responses, strict=True)
         }
-
-
-def _quoted(job_id: str) -> str:
-    return quote(job_id, safe="")
-
-
-def _unquoted(job: bytes) -> str:
-    return unquote(job.decode())
-
-
-def _digits(iteration: int) -> str:
-    return f"{iteration:019d}"
-
-
-def _replica(key: ReplicaKey) -> tuple[str | int, ...]:
-    return _quoted(key.job_id), key.attempt, key.replica
-
-
-def _batch(key: BatchKey) -> tuple[str | int, ...]:
-    return *_replica(key.replica), _digits(key.iteration)
-
-
-def _planner(claimant: Claimant | None) -> tuple[str | int, ...]:
-    if claimant is None:
-        return ()
-    return claimant.name, claimant.lease_ms, claimant.workers, int(claimant.jobs is None)
-
-
-def _tokens(held: Sequence[Claim]) -> list[str]:
-    return [word for claim in held for word in (_quoted(claim.key.replica.job_id), claim.token)]
-
-
-def _recent(replica: bytes, numbers: bytes, text: bytes) -> Iterator[RecentIteration]:
-    """Take apart what the script `recent` tells of one replica."""
-    at = 0
-
-    def next_part(size: int) -> bytes:
-        nonlocal at
-        at += size
-        return text[at - size : at]
-
-    each = [iter(map(int, numbers.split()))] * 6
-    for iteration, submitted, settled, reason, summary, reported in zip(*each, strict=True):
-        yield RecentIteration(
-            replica=int(replica),
-            iteration=iteration,
-            submitted=bool(submitted),
-            settled=bool(settled),
-            unplanned_reason=next_part(reason).decode(),
-            summary=next_part(summary),
-            reported=next_part(reported),
-        )
-
-
-def _raise_refusal(status: bytes, answer: Sequence[Any], replica: ReplicaKey, iteration: int) -> None:
-    if status == b"over":
-        raise AttemptOverError(replica.job_id, replica.attempt)
-    if status == b"old":
-        raise TooOldError(iteration, int(answer[0]))
