@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from planner_service import settings
 from planner_service.logs import ChildOutput
 from planner_service.pool.messages import HEADER, Finished, Found, Message, Ready, Taken, pack
 from planner_service.pool.starvation import starved_s
@@ -33,6 +34,9 @@ _EXIT_LIMIT_S: Final = 1.0
 # Several threads of a numerical library would take the cores that the pool left to training.
 _ONE_THREAD: Final = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
 
+
+_NOT_FOR_SOLVERS: Final = (settings.STORE, "OTEL_")
+"""Beginnings of variables that may hold a password, or a key to a collector."""
 
 MOST_EXTENSION: Final = 4
 """Times its limit after which a worker is killed, however little it was let run."""
@@ -233,6 +237,10 @@ def describe_overrun(limit_s: float) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Ours, with this interpreter's import path: what can be imported here can be there, and nothing else."""
+    """Ours, with this interpreter's import path: what can be imported here can be there, and nothing else.
+
+    Without what may hold a secret: a solver works on what clients sent, and talks to nobody.
+    """
     path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
-    return _ONE_THREAD | os.environ | {"PYTHONPATH": path}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_FOR_SOLVERS)}
+    return _ONE_THREAD | kept | {"PYTHONPATH": path}

@@ -202,9 +202,8 @@ class PlannerServer:
 
     async def _watch(self, server: grpc.aio.Server) -> None:
         """Fail where a server ends by itself: gRPC's does where its loop meets with an error, and nobody is told."""
-        while await server.wait_for_termination(
-            timeout=_LOOK_S
-        ):  # without a time, to cancel it breaks the server's stop
+        # To cancel a wait without a time limit would cancel the server's own wait for its end.
+        while await server.wait_for_termination(timeout=_LOOK_S):
             pass
         if not self._draining:
             raise RuntimeError("gRPC's server has ended by itself")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def explanation(status: pb.IterationStatus, job: pb.JobStatus) -> str:
     """Say in sentences, a line each, what was planned, what ran, and why that was not the plan."""
     of = f", replica {status.replica} of {job.replicas}" if job.replicas > 1 else ""
-    title = f"Iteration {status.iteration} of {job.job_id}{of}:"
+    title = f"Iteration {status.iteration} of {printable(job.job_id)}{of}:"
     return "\n".join((title, *(f"  {line}" for line in (*_planned(status), *_ran(status, job)))))
 
 

@@ -8,6 +8,8 @@ import grpc
 from dip.connecting.explaining import explanation
 from dip.connecting.variables import PLANNER_ENDPOINT, TOKEN_FILE
 
+from planner_service.watching.words import printable
+
 if TYPE_CHECKING:
     from dip.connecting import ClientFiles, Endpoint
     from dip.connecting.tls import Tls
@@ -25,8 +27,9 @@ class WatchError(Exception):
     """
 
     def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__("\n".join(filter(None, (message, hint))))
-        self.message = message
+        # What a planner says of itself is shown on a terminal, and must not steer it.
+        self.message = "\n".join(map(printable, message.split("\n")))
+        super().__init__("\n".join(filter(None, (self.message, hint))))
 
 
 class AwayError(WatchError):

@@ -11,7 +11,7 @@ from planner_service.watching.happened import happened
 from planner_service.watching.jobs_table import STATE_STYLES, bare_table
 from planner_service.watching.rounds import Round, rounds
 from planner_service.watching.state import fell_back, needed_iteration, state_in_words, state_of
-from planner_service.watching.words import attempt, counted, duration, percent, relative, visits
+from planner_service.watching.words import attempt, counted, duration, percent, printable, relative, visits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +40,7 @@ def job_page(found: pb.GetJobResponse, *, width: int) -> RenderableType:
 
 
 def _headline(status: pb.JobStatus) -> Text:
-    line = Text.assemble((status.job_id, "bold"), f"  attempt of {attempt(status.attempt)}, ")
+    line = Text.assemble((printable(status.job_id), "bold"), f"  attempt of {attempt(status.attempt)}, ")
     replicas = f"{counted(status.replicas, 'replica')} of " if status.replicas > 1 else ""
     line.append(f"{replicas}{counted(status.ranks, 'rank')}")
     return line
@@ -56,7 +56,7 @@ def _modules(found: pb.GetJobResponse) -> Table:
         )
         frozen = " (frozen)" if module.frozen else ""
         table.add_row(
-            Text(f"{module.name}{frozen}"),
+            Text(f"{printable(module.name)}{frozen}"),
             Text(f"{sum(run.count for run in module.layers)}"),
             Text(f"{len(chunks)}"),
             Text(visits([chunk.rank for chunk in chunks])),
@@ -106,7 +106,7 @@ def _search(of: Round) -> tuple[Text, ...]:
     if slowest is None:
         return stalled, Text("-"), Text("-")
     # An engine may say after a colon how it went about it.
-    return stalled, Text(duration(slowest.search_ms * 1000)), Text(slowest.found_by.partition(":")[0] or "-")
+    return stalled, Text(duration(slowest.search_ms * 1000)), Text(printable(slowest.found_by.partition(":")[0]) or "-")
 
 
 def _happened(of: Round, status: pb.JobStatus, most: int) -> Text:

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from planner_service.watching.state import JobState, fell_back, lead, needed_iteration, state_of
-from planner_service.watching.words import ago, attempt
+from planner_service.watching.words import ago, attempt, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -61,4 +61,9 @@ def _row(status: pb.JobStatus, *, wide: bool) -> Sequence[Text]:
     if wide:
         cells = [Text(f"{status.replicas} x {status.ranks}"), *cells, Text(f"{status.waiting_batches}")]
     said = f"{state} for {ago(status.quiet_ms)}" if state is JobState.IDLE else str(state)
-    return [Text(status.job_id), Text(attempt(status.attempt)), *cells, Text(said, style=STATE_STYLES[state])]
+    return [
+        Text(printable(status.job_id)),
+        Text(attempt(status.attempt)),
+        *cells,
+        Text(said, style=STATE_STYLES[state]),
+    ]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+from pathlib import Path
 
+import pytest
 import scripted_engine
 from serving import run, worker_pids
 
@@ -30,3 +32,20 @@ def _wait_until_dead(pid: int) -> None:
     """Wait for the child to be gone or a zombie, without reaping it and without the event loop's turn."""
     with contextlib.suppress(ChildProcessError):  # asyncio's own wait was first
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+
+
+def test_worker_inherits_nothing_that_may_hold_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DIP_STORE", "redis://:secret@127.0.0.1:6379/0")
+    monkeypatch.setenv("DIP_STORE_PASSWORD_FILE", "/run/secret")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "api-key=secret")
+
+    async def scenario() -> bytes:
+        worker = await WorkerProcess.start(engine=scripted_engine.__name__, memory_bytes=2**29)
+        (pid,) = worker_pids()
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
+        await worker.end()
+        return environment
+
+    environment = run(scenario())
+    assert b"PYTHONPATH=" in environment
+    assert b"secret" not in environment

@@ -10,6 +10,7 @@ from dip.planner.v1 import planner_pb2 as pb
 from rich.console import Console
 
 from planner_service.watching.explanation import explanation
+from planner_service.watching.failures import WatchError
 from planner_service.watching.happened import happened
 from planner_service.watching.job_page import job_page
 from planner_service.watching.jobs_table import jobs_table
@@ -208,3 +209,14 @@ def test_a_long_reason_is_cut_in_a_page_and_told_whole_in_sentences() -> None:
     rows = text.splitlines()[[line.split()[:1] for line in text.splitlines()].index(["123454"]) :]
     assert (len(rows), rows[-1].rstrip().endswith("...")) == (3, True)
     assert reason in explanation(job(reason).recent[0], status())
+
+
+def test_no_name_that_a_planner_tells_steers_a_terminal() -> None:
+    told = pb.GetJobResponse(status=status(job_id=HOSTILE), recent=job().recent)
+    told.spec.model.modules.add(name=HOSTILE)
+    for of in told.recent:
+        of.found_by = HOSTILE
+    pages = (job_page(told, width=200), jobs_table([told.status], width=200))
+    texts = [drawn(page, 200, color=True) for page in pages]
+    texts += [explanation(told.recent[0], told.status), str(WatchError(f"no job of {HOSTILE}\n{HOSTILE}"))]
+    assert [text for text in texts if "\x1b[31m" in text or r"\x1b[31m" not in text] == []
