@@ -17,7 +17,7 @@ from trainer_agent.errors import TrainerAgentError
 from trainer_agent.loader import DEFAULT_LOOK_AHEAD, PlannedLoader
 from trainer_agent.planner_link import PlannerLink
 from trainer_agent.plans import TakenPlan
-from trainer_agent.settings import AgentSettings
+from trainer_agent.settings import AgentSettings, warn_of_misspelt_settings
 from trainer_agent.startup import FirstRegistration, agree_on_start
 from trainer_agent.stats import AgentStats, FallbackLog
 from trainer_agent.window import Unplanned
@@ -102,7 +102,10 @@ class TrainerAgent:
         StartError
             The planner refuses the job. Raised on every process.
         """
-        settings = AgentSettings.from_environment() if settings is None else settings
+        if settings is None:
+            settings = AgentSettings.from_environment()
+            if mesh.replica == mesh.rank == 0:
+                warn_of_misspelt_settings()
         validate_job_spec(spec)
         if representative_batch is not None:
             validate_batch(spec, representative_batch, path="representative_batch")

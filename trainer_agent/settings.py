@@ -13,11 +13,16 @@ from typing import TYPE_CHECKING, Final
 from dip.connecting import VARIABLES as CONNECTING
 from dip.connecting import ClientFiles, Endpoints, Variable
 from dip.connecting.variables import PLANNER_ENDPOINT as PLANNER_ENDPOINT
+from dip.misspelt import misspelt
 from dip.validation import JOB_ID_RULE, is_job_id
 from dip.validation.limits import MAX_JOB_ID_LENGTH
 
+from trainer_agent import about
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+_log = about.logger(__name__)
 
 JOB_ID: Final = "DIP_JOB_ID"
 STEP_TIMEOUT_S: Final = "DIP_STEP_TIMEOUT_S"
@@ -143,6 +148,18 @@ class AgentSettings:
             schedule_wait_ms=schedule_wait_ms,
             connect_wait_s=connect_wait_s,
         )
+
+
+def warn_of_misspelt_settings(environ: Mapping[str, str] | None = None) -> None:
+    """Log a warning for each variable that is read nowhere and looks like one of planners or agents.
+
+    Parameters
+    ----------
+    environ
+        The variables; those of this process where not given.
+    """
+    for slip in misspelt(os.environ if environ is None else environ):
+        _log.warning("%s", slip)
 
 
 def _endpoints(text: str | None) -> Endpoints | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from typing import TYPE_CHECKING, Final
 
 from planner_service.commands.failure import (
@@ -59,10 +60,13 @@ def connected(arguments: argparse.Namespace) -> Iterator[PlannerClient]:
     # gRPC's own log lines would be drawn into tables; what they tell is in the errors.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from dip.connecting import ClientFilesError
+    from dip.misspelt import misspelt
 
     from planner_service.watching import failures
     from planner_service.watching.planner import PlannerClient
 
+    for slip in misspelt(os.environ):
+        print(f"dip: {slip}", file=sys.stderr)
     try:
         with PlannerClient(_endpoints(arguments), _files(arguments)) as client:
             yield client

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import signal
 import sys
 import time
 from typing import TYPE_CHECKING, Final
+
+from dip.misspelt import misspelt
 
 from planner_service import logs, tracing
 from planner_service.access import AccessError
@@ -48,6 +51,8 @@ def serve(settings: Settings, *, engine: str = DEFAULT_ENGINE) -> int:
         or could not go on, which the log does.
     """
     logs.log_to_stderr(level=settings.log_level, format=settings.log_format)
+    for slip in misspelt(os.environ):
+        _log.warning("%s", slip)
     raise_limit()
     try:
         return asyncio.run(_serve(PlannerServer(settings, engine=engine), drain_s=settings.drain_ms / 1000))

@@ -60,6 +60,12 @@ def test_who_allows_it_gets_one_warning() -> None:
             pb_grpc.PlannerServiceStub(channel).ListJobs(pb.ListJobsRequest(), timeout=PATIENCE_S)
 
 
+def test_a_misspelt_setting_is_warned_about_and_what_kubernetes_sets_is_not() -> None:
+    with PlannerProcess({"DIP_ACESS_FILE": "/nowhere", "DIP_PLANNER_SERVICE_PORT": "50061"}) as planner:
+        (line,) = [line for line in planner.log().splitlines() if "WARNING" in line and "DIP_" in line]
+        assert line.endswith("DIP_ACESS_FILE: is set, but there is no such setting; is DIP_ACCESS_FILE meant?")
+
+
 def test_tls_and_tokens_together_may_be_anywhere_and_strangers_leave_no_trace(tmp_path: Path) -> None:
     authority, file = Authority(tmp_path), AccessFile(tmp_path / "access.toml")
     token = file.let_in("one")

@@ -77,6 +77,15 @@ def test_every_batch_is_taken_with_its_number_and_its_plan(make: Callable[..., T
     assert stats.waited_us > 0
 
 
+def test_a_misspelt_setting_is_warned_about_at_the_start(
+    mesh: Mesh, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv("DIP_PLANNER_ENDPOINT", raising=False)
+    monkeypatch.setenv("DIP_ENDPOINT", "planner:50061")
+    TrainerAgent.connect(SPEC, mesh).close()
+    assert "DIP_ENDPOINT: is set, but there is no such setting; is DIP_PLANNER_ENDPOINT meant?" in caplog.messages
+
+
 def test_a_planner_that_is_away_is_no_matter_where_another_serves_the_store(planner: FakePlanner, mesh: Mesh) -> None:
     variables = {"DIP_PLANNER_ENDPOINT": f"127.0.0.1:1,{planner.listen()}"}
     settings = AgentSettings.from_environment(variables, schedule_wait_ms=WAIT_MS)

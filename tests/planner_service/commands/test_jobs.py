@@ -118,6 +118,13 @@ def test_an_absent_planner_is_said_with_what_to_check(dip: Callable[..., Ran]) -
     assert [address in of_two.err for address in (NOBODY, "127.0.0.1:2")] == [True, True]
 
 
+def test_a_misspelt_variable_is_said(dip: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DIP_TOKEN", "/run/token")
+    ran = dip("jobs", "--endpoint", NOBODY)
+    assert ran.code == UNREACHABLE
+    assert ran.err.startswith("dip: DIP_TOKEN: is set, but there is no such setting; is DIP_TOKEN_FILE meant?\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
