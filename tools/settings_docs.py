@@ -23,7 +23,8 @@ HEAD = """\
 
 All are variables of the environment. An argument of the program (`dip serve --listen ...`) goes before the variable,
 the variable before the default; an empty variable is an unset one. A value that is not allowed ends the start with a
-line that names the variable, what it held and what is allowed.
+line that names the variable, what it held and what is allowed; a name that is none, and looks like one, is warned
+about.
 """
 PLANNER = """
 ## The planner (`dip serve`)
