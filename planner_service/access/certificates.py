@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import re
-import ssl
+import contextlib
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
+
+from dip.connecting.pem import PemError, check_certificates, check_key
 
 from planner_service import settings as names
 from planner_service.access.errors import AccessError
 from planner_service.access.facts import Facts, facts_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from datetime import datetime
     from pathlib import Path
 
-_CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 _LEAST_LEFT: Final = timedelta(days=14)
 _LEAST_PART_LEFT: Final = 10  # short-lived ones are replaced when a half or a third is left
 
@@ -67,18 +67,21 @@ class Certificates:
             Naming the setting, the file, and what is wrong with it.
         """
         chain, key, *authorities = contents
-        where = f"{names.TLS_CERT_FILE}={files.certificate}"
-        text = _checked_certificates(chain, where)
-        _check_key(chain, key, files)
-        for content in authorities:
-            _checked_certificates(content, f"{names.TLS_CLIENT_CA_FILE}={files.client_ca}")
+        chain_file = f"{names.TLS_CERT_FILE}={files.certificate}"
+        with _naming(chain_file):
+            check_certificates(chain)
+        with _naming(f"{names.TLS_KEY_FILE}={files.key}"):
+            check_key(key, chain, chain_file=chain_file)
+        with _naming(f"{names.TLS_CLIENT_CA_FILE}={files.client_ca}"):
+            for content in authorities:
+                check_certificates(content)
         try:
-            facts = facts_of(text)
+            facts = facts_of(chain.decode("ascii", "replace"))
         except ValueError as error:
-            raise AccessError(f"{where}: its certificate cannot be read: {error}") from None
+            raise AccessError(f"{chain_file}: its certificate cannot be read: {error}") from None
         if not facts.key:
             raise AccessError(
-                f"{where}: is of a kind of key that clients do not take; must be RSA, or ECDSA on P-256 or P-384"
+                f"{chain_file}: is of a kind of key that clients do not take; must be RSA, or ECDSA on P-256 or P-384"
             )
         return cls(chain=chain, key=key, client_ca=authorities[0] if authorities else None, facts=facts)
 
@@ -94,38 +97,10 @@ class Certificates:
         return ""
 
 
-def _checked_certificates(content: bytes, where: str) -> str:
-    """Return PEM certificates as text; raise where there are none, or one that cannot be read."""
-    text = content.decode("ascii", "replace")  # there may be remarks between certificates
-    found = _CERTIFICATE.findall(text)
-    if not found:
-        raise AccessError(f"{where}: holds no certificate in PEM (-----BEGIN CERTIFICATE-----)")
-    for number, pem in enumerate(found, start=1):
-        try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(cadata=pem)
-        except (ssl.SSLError, ValueError):
-            raise AccessError(f"{where}: certificate {number} of {len(found)} in it cannot be read") from None
-    return text
-
-
-def _check_key(chain: bytes, key: bytes, files: TlsFiles) -> None:
-    """Load both as a server does, from memory: the files may have changed since they were read."""
-    where = f"{names.TLS_KEY_FILE}={files.key}"
-    if b"ENCRYPTED" in key:
-        raise AccessError(f"{where}: is encrypted; must be a key without a password")
-    if b"PRIVATE KEY-----" not in key:
-        raise AccessError(f"{where}: holds no private key (-----BEGIN PRIVATE KEY-----)")
-    # The key comes first, as the certificate's file may hold one too, which must not be the one that is looked at.
-    together = os.memfd_create("certificate")
+@contextlib.contextmanager
+def _naming(file: str) -> Iterator[None]:
+    """Say of which file it is what is wrong."""
     try:
-        with os.fdopen(os.dup(together), "wb") as file:
-            file.write(key + b"\n" + chain)
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(f"/proc/self/fd/{together}")
-    except ssl.SSLError as error:
-        said = "does not fit" if error.reason == "KEY_VALUES_MISMATCH" else "cannot be used with"
-        why = (error.reason or "no reason").replace("_", " ").lower()
-        raise AccessError(
-            f"{where}: {said} the certificate in {names.TLS_CERT_FILE}={files.certificate} ({why})"
-        ) from None
-    finally:
-        os.close(together)
+        yield
+    except PemError as error:
+        raise AccessError(f"{file}: {error}") from None

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import re
+import contextlib
 import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,14 +11,15 @@ from typing import TYPE_CHECKING, Final
 import grpc
 
 from dip.connecting.files import ClientFilesError, read
+from dip.connecting.pem import PemError, check_certificates, check_key
 from dip.connecting.variables import CA_FILE, CERT_FILE, KEY_FILE, SYSTEM
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from dip.connecting.files import ClientFiles
 
 MAX_PEM_BYTES: Final = 4 * 2**20
-
-_CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,17 +67,21 @@ class Tls:
         )
 
     def check(self, files: ClientFiles) -> None:
-        """Check what was read from these files: gRPC says little of what it cannot use.
+        """Check what was read from these files.
 
         Raises
         ------
         ClientFilesError
             It is no PEM, or the key is not the certificate's.
         """
-        _check_certificates(CA_FILE, files.ca_file, self.authorities)
-        if self.certificate is not None and self.key is not None:
-            _check_certificates(CERT_FILE, files.cert_file, self.certificate)
-            _check_pair(files, self.certificate, self.key)
+        with _naming(CA_FILE, files.ca_file):
+            check_certificates(self.authorities)
+        if self.certificate is None or self.key is None:
+            return
+        with _naming(CERT_FILE, files.cert_file):
+            check_certificates(self.certificate)
+        with _naming(KEY_FILE, files.key_file):
+            check_key(self.key, self.certificate, chain_file=f"{CERT_FILE} {files.cert_file!r}")
 
     def credentials(self) -> grpc.ChannelCredentials:
         """Make gRPC's credentials, which never change."""
@@ -98,32 +102,10 @@ def _of_the_system() -> bytes:
     return b"\n".join(read(f"{CA_FILE}={SYSTEM}", str(path), at_most=MAX_PEM_BYTES) for path in hashed)
 
 
-def _check_certificates(variable: str, path: str, content: bytes) -> None:
-    found = _CERTIFICATE.findall(content)
-    if not found:
-        raise ClientFilesError(f"{variable}: {path!r}; holds no certificate in PEM (-----BEGIN CERTIFICATE-----)")
-    for number, certificate in enumerate(found, start=1):
-        try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=certificate.decode("ascii"))
-        except (ssl.SSLError, ValueError):
-            raise ClientFilesError(
-                f"{variable}: {path!r}; certificate {number} of {len(found)} in it cannot be read"
-            ) from None
-
-
-def _check_pair(files: ClientFiles, certificate: bytes, key: bytes) -> None:
-    """Load both as a server would, from memory: the files may have changed since they were read."""
-    where = f"{KEY_FILE}: {files.key_file!r}"
-    if b"ENCRYPTED" in key:
-        raise ClientFilesError(f"{where}; is encrypted; must be a private key in PEM without a password")
-    if b"PRIVATE KEY-----" not in key:
-        raise ClientFilesError(f"{where}; holds no private key in PEM (-----BEGIN PRIVATE KEY-----)")
-    together = os.memfd_create("pair")
+@contextlib.contextmanager
+def _naming(variable: str, path: str) -> Iterator[None]:
+    """Say of which file it is what is wrong."""
     try:
-        os.write(together, certificate + b"\n" + key)
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(f"/proc/self/fd/{together}")
-    except ssl.SSLError as error:
-        said = "is not the key of" if error.reason == "KEY_VALUES_MISMATCH" else "cannot be used with"
-        raise ClientFilesError(f"{where}; {said} the first certificate in {CERT_FILE} {files.cert_file!r}") from None
-    finally:
-        os.close(together)
+        yield
+    except PemError as error:
+        raise ClientFilesError(f"{variable}: {path!r}; {error}") from None

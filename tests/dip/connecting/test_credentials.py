@@ -111,7 +111,7 @@ def test_a_certificate_that_is_half_replaced_is_not_used(
     before = source.current()
     pair.certificate_file.write_bytes(new.chain)
     assert source.current() == before
-    assert "is not the key of the first certificate" in caplog.text
+    assert "does not fit the first certificate" in caplog.text
     pair.key_file.write_bytes(new.key)
     after = source.current()
     assert after != before

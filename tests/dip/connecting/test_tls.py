@@ -84,9 +84,18 @@ def test_a_broken_one_among_certificates_is_named(files: ClientFiles, authority:
 def test_a_key_of_another_certificate_is_refused(files: ClientFiles, authority: Authority, pair: Pair) -> None:
     pair.key_file.write_bytes(authority.pair("other").key)
     assert refusal(files) == (
-        f"{KEY_FILE}: {str(pair.key_file)!r}; is not the key of the first certificate in {CERT_FILE} "
-        f"{str(pair.certificate_file)!r}"
+        f"{KEY_FILE}: {str(pair.key_file)!r}; does not fit the first certificate in {CERT_FILE} "
+        f"{str(pair.certificate_file)!r} (key values mismatch)"
     )
+
+
+def test_a_key_beside_the_certificate_is_not_the_one_that_is_looked_at(
+    files: ClientFiles, authority: Authority, pair: Pair
+) -> None:
+    pair.certificate_file.write_bytes(pair.key + pair.chain)
+    Tls.read(files).check(files)
+    pair.key_file.write_bytes(authority.pair("other").key)
+    assert "does not fit the first certificate" in refusal(files)
 
 
 def test_what_is_no_key_is_refused(files: ClientFiles, pair: Pair) -> None:

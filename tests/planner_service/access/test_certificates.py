@@ -84,11 +84,14 @@ def test_what_is_wrong_is_said(authority: Authority, tmp_path: Path) -> None:
         ({"chain": pair.key}, f"{cert_at}holds no certificate"),
         ({"chain": spoilt}, f"{cert_at}certificate 1 of 1 in it cannot be read"),
         ({"chain": pair.chain + spoilt}, f"{cert_at}certificate 2 of 2 in it cannot be read"),
-        ({"key": b""}, f"{key_at}holds no private key (-----BEGIN PRIVATE KEY-----)"),
+        ({"key": b""}, f"{key_at}holds no private key in PEM (-----BEGIN PRIVATE KEY-----)"),
         ({"key": pair.chain}, f"{key_at}holds no private key"),
-        ({"key": pair.key[:-60]}, f"{key_at}cannot be used with the certificate"),
-        ({"key": other.key}, f"{key_at}does not fit the certificate in DIP_TLS_CERT_FILE={pair.certificate_file}"),
-        ({"key": locked}, f"{key_at}is encrypted; must be a key without a password"),
+        ({"key": pair.key[:-60]}, f"{key_at}cannot be used with the first certificate"),
+        (
+            {"key": other.key},
+            f"{key_at}does not fit the first certificate in DIP_TLS_CERT_FILE={pair.certificate_file}",
+        ),
+        ({"key": locked}, f"{key_at}is encrypted; must be a private key in PEM without a password"),
         ({"key": old_locked}, f"{key_at}is encrypted"),
         ({"ca": empty}, f"DIP_TLS_CLIENT_CA_FILE={empty}: holds no certificate"),
     ):
