@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from planner_service.store import Claim, Claimant
 
-RANKS, REPLICAS, JOBS = 2, 2, ("a", "b c/ü*:")
+RANKS, REPLICAS, JOBS = 2, 2, ("a", "b:c@d+e=.-_")
 FAULTS, BURST = 10, 5
 LEASE_MS, TIMEOUT_S = 500, 0.4
 
