@@ -21,6 +21,7 @@ from planner_service.metrics import ByteMetrics
 from planner_service.server import refusals
 from planner_service.server.authentication import check_job
 from planner_service.server.contract import SERVICE
+from planner_service.server.decoding import Decoder
 from planner_service.server.telling import tell_request
 from planner_service.store import StoreError
 
@@ -47,13 +48,14 @@ def add_servicer(server: grpc.aio.Server, servicer: Drainable) -> None:
     A streaming method writes to its context, which waits while the client does not read, and returns nothing.
     """
     handlers: dict[str, grpc.RpcMethodHandler[bytes, object]] = {}
+    decoder = Decoder()
     for method in SERVICE.methods:
         make = grpc.unary_stream_rpc_method_handler if method.server_streaming else grpc.unary_unary_rpc_method_handler
         behaviour = getattr(servicer, _snake_case(method.name))
         request_type = message_factory.GetMessageClass(method.input_type)
         measured = ByteMetrics(method.name)
         handlers[method.name] = make(
-            _ending_with_a_status(servicer, behaviour, request_type, measured),
+            _ending_with_a_status(servicer, behaviour, decoder, request_type, measured),
             response_serializer=_serializer(measured),
         )
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE.full_name, handlers),))
@@ -62,6 +64,7 @@ def add_servicer(server: grpc.aio.Server, servicer: Drainable) -> None:
 def _ending_with_a_status(
     servicer: Drainable,
     behaviour: Callable[[Message, Context], Awaitable[Answer | None]],
+    decoder: Decoder,
     request_type: type[Message],
     measured: ByteMetrics,
 ) -> Callable[[bytes, Context], Awaitable[Answer | None]]:
@@ -71,7 +74,7 @@ def _ending_with_a_status(
         try:
             if servicer.draining:
                 raise refusals.draining()
-            message = request_type.FromString(request)
+            message = await decoder.decode(request, request_type)
             validate_names(message)
             tell_request(message)
             check_job(message)
