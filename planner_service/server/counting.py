@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import grpc
 import grpc.aio
 
 from planner_service.metrics import CallMetrics
 from planner_service.server.contract import SERVICE
+from planner_service.server.wrapping import wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    Handler = grpc.RpcMethodHandler[Any, Any]
+    from planner_service.server.wrapping import Behaviour, Handler
 
 
 class Counting(grpc.aio.ServerInterceptor):
@@ -35,25 +37,13 @@ class Counting(grpc.aio.ServerInterceptor):
         """Let a call go on, measured; names that are not the contract's are not ours to count."""
         handler = await continuation(handler_call_details)
         method = self._methods.get(handler_call_details.method)
-        return handler if handler is None or method is None else _counted(handler, method)
+        return handler if handler is None or method is None else wrapped(handler, partial(_counted, method))
 
 
-def _counted(handler: Handler, method: CallMetrics) -> Handler:
-    coders = {
-        "request_deserializer": handler.request_deserializer,
-        "response_serializer": handler.response_serializer,
-    }
-    if handler.unary_unary is not None:
-        return grpc.unary_unary_rpc_method_handler(_counting(handler.unary_unary, method), **coders)
-    if handler.unary_stream is not None:
-        return grpc.unary_stream_rpc_method_handler(_counting(handler.unary_stream, method), **coders)
-    return grpc.stream_stream_rpc_method_handler(_counting(handler.stream_stream, method), **coders)
+def _counted(method: CallMetrics, behaviour: Behaviour) -> Behaviour:
+    """Do the same, and note its end."""
 
-
-def _counting(behaviour: Any, method: CallMetrics) -> Callable[[Any, Any], Awaitable[Any]]:
-    """Do the same, and note its end; behaviours that stream write to their context and yield nothing."""
-
-    async def behave(request: Any, context: Any) -> Any:
+    async def behave(request: object, context: grpc.aio.ServicerContext[object, object]) -> object:
         began_s = time.monotonic()
         code = grpc.StatusCode.UNKNOWN.name  # what gRPC makes of an error that nobody foresaw
         try:

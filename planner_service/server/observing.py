@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import grpc
 import grpc.aio
 
 from planner_service import logs, tracing
 from planner_service.server.contract import SERVICE
+from planner_service.server.wrapping import wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    Handler = grpc.RpcMethodHandler[Any, Any]
-    Behaviour = Callable[[Any, grpc.aio.ServicerContext[object, object]], Awaitable[object]]
+    from planner_service.server.wrapping import Behaviour, Handler
 
 _METHODS: Final = frozenset(method.name for method in SERVICE.methods)
-_MAKERS: Final = {
-    (False, False): ("unary_unary", grpc.unary_unary_rpc_method_handler),
-    (False, True): ("unary_stream", grpc.unary_stream_rpc_method_handler),
-    (True, True): ("stream_stream", grpc.stream_stream_rpc_method_handler),
-}
 
 
 class Observing(grpc.aio.ServerInterceptor):
@@ -40,16 +35,12 @@ class Observing(grpc.aio.ServerInterceptor):
         # Of what clients write there, nothing else reaches the log.
         method = called if called in _METHODS else "unknown"
         metadata = tuple(handler_call_details.invocation_metadata or ())
-        kind, make = _MAKERS[handler.request_streaming, handler.response_streaming]
-        behaviour: Behaviour = getattr(handler, kind)
 
-        async def observed(request: object, context: grpc.aio.ServicerContext[object, object]) -> object:
-            with logs.bound(method=method), tracing.tracer().call(service, method, metadata):
-                return await behaviour(request, context)
+        def observed(behaviour: Behaviour) -> Behaviour:
+            async def behave(request: object, context: grpc.aio.ServicerContext[object, object]) -> object:
+                with logs.bound(method=method), tracing.tracer().call(service, method, metadata):
+                    return await behaviour(request, context)
 
-        made: Handler = make(
-            observed,
-            request_deserializer=handler.request_deserializer,
-            response_serializer=handler.response_serializer,
-        )
-        return made
+            return behave
+
+        return wrapped(handler, observed)
