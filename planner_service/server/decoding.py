@@ -59,7 +59,7 @@ class Decoder:
         if len(request) <= self._large_bytes:
             return kind.FromString(request)
         async with self._turns.turn(current_caller().name):
-            if await asyncio.to_thread(has_more_parts, request, kind.DESCRIPTOR, self._most_parts):
+            if await asyncio.to_thread(has_more_parts, request, kind, self._most_parts):
                 what = f"holds more than {self._most_parts} messages, counted at every depth; must be no more"
                 raise InvalidRequestError((FieldViolation(field="", description=f"the request {what}"),))
             began_s = time.thread_time()

@@ -6,10 +6,10 @@ that nothing else runs beside: 64 MiB of such bytes would hold the event loop up
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from google.protobuf.descriptor import Descriptor
+    from google.protobuf.message import Message
 
 _MORE: Final = 0x80
 
@@ -19,7 +19,7 @@ _Kind = dict[int, "_Kind"]
 _known: dict[str, _Kind] = {}
 
 
-def has_more_parts(request: bytes, of: Descriptor, most: int) -> bool:
+def has_more_parts(request: bytes, of: type[Message], most: int) -> bool:
     """Whether a request holds more messages than so many; what is no message at all, decoding finds out.
 
     Takes time for each field: for a thread.
@@ -34,12 +34,12 @@ def has_more_parts(request: bytes, of: Descriptor, most: int) -> bool:
         How many may be in it, at any depth.
     """
     try:
-        return _count(request, _kind(of), most) > most
+        return _count(request, _kind(of.DESCRIPTOR), most) > most
     except IndexError:
         return False
 
 
-def _kind(of: Descriptor) -> _Kind:
+def _kind(of: Any) -> _Kind:  # protobuf has two kinds of descriptors, and the stubs of one
     found = _known.get(of.full_name)
     if found is None:
         found = _known[of.full_name] = {}  # first: messages may hold their like

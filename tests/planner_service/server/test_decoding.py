@@ -49,13 +49,13 @@ def test_messages_are_counted_as_decoding_finds_them(kind: type[Message]) -> Non
         message = random_message(kind, generator)
         count = sum(1 for _ in inner(message))
         request = message.SerializeToString()
-        assert not has_more_parts(request, kind.DESCRIPTOR, count)
-        assert count == 0 or has_more_parts(request, kind.DESCRIPTOR, count - 1)
+        assert not has_more_parts(request, kind, count)
+        assert count == 0 or has_more_parts(request, kind, count - 1)
 
 
 @pytest.mark.parametrize("request_", [b"\x22", b"\x22\xff\xff", b"\xff" * 40, b"\x22\x7f\x22", b"\x08\x80"])
 def test_what_is_no_message_is_left_to_decoding(request_: bytes) -> None:
-    assert not has_more_parts(request_, pb.SubmitBatchRequest.DESCRIPTOR, 10)
+    assert not has_more_parts(request_, pb.SubmitBatchRequest, 10)
     with pytest.raises(DecodeError):
         asyncio.run(Decoder(large_bytes=0).decode(request_, pb.SubmitBatchRequest))
 
