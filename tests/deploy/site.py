@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -17,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc
-import pytest
 from deploy.rendering import DEPLOY
 from deploy.running import FILES, UNIX
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -29,10 +27,6 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 60.0
 
-# As with kubectl and Redis: with CI=true a missing openssl is no reason.
-needs_openssl = pytest.mark.skipif(
-    shutil.which("openssl") is None and not os.environ.get("CI"), reason="no openssl on this machine"
-)
 _POLL_S = 0.05
 _ADDRESSES = ("DIP_LISTEN", "DIP_HEALTH_LISTEN", "DIP_METRICS_LISTEN")
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deploy.rendering import DEPLOY, KUBERNETES
 from deploy.running import SERVICE
-from deploy.site import Site, is_serving, needs_openssl
+from deploy.site import Site, is_serving
+from needed import needs_openssl
 from redis_cases import needs_redis
 
 from deploy import composing

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 from deploy.rendering import DEPLOY, KUBERNETES, find, needs_kubectl, render
-from deploy.site import needs_openssl
 from deploy.workloads import TRAINER_OF_SHARED, containers
 from dip.connecting import ClientFiles, Endpoint
+from needed import needs_openssl
 
 from deploy import hardening, running, wiring
 from planner_service.access.entries import parse_entries

@@ -11,11 +11,12 @@ import grpc
 import pytest
 from deploy.rendering import KUBERNETES, OVERLAYS, needs_kubectl, overlay
 from deploy.running import SERVICE, UNIX
-from deploy.site import PATIENCE_S, Site, is_serving, needs_openssl
+from deploy.site import PATIENCE_S, Site, is_serving
 from deploy.workloads import TRAINER_OF_SHARED, Container, planners, trainers
 from dip.connecting import ClientFiles, Endpoint, call_metadata, open_channel
 from dip.planner.v1 import planner_pb2 as pb
 from dip.planner.v1 import planner_pb2_grpc as pb_grpc
+from needed import needs_openssl
 from redis_cases import needs_redis
 
 if TYPE_CHECKING:

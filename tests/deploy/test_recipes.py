@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from needed import needs_openssl
 
 from planner_service.settings import PREFIX, Settings
 
@@ -29,8 +30,6 @@ UNIT = DEPLOY / "torchrun" / "dip-planner.service"
 NETWORK = DEPLOY / "torchrun" / "dip-planner.network.conf"
 BIN = Path(sys.executable).parent
 PATIENCE_S = 240.0
-
-needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl on this machine")
 
 
 @pytest.fixture

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 from deploy.rendering import KUBERNETES, find, needs_kubectl, overlay
-from deploy.site import Site, needs_openssl
+from deploy.site import Site
 from deploy.workloads import FIELD, Container, planners, trainers
+from needed import needs_openssl
 from redis_cases import needs_redis
 
 if TYPE_CHECKING:

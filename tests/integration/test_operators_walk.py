@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -13,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from needed import needs, needs_openssl
 
 ROOT = Path(__file__).parents[2]
 WALK = ROOT / "docs" / "operators-walk.md"
@@ -95,7 +95,8 @@ def _group_lives(group: int) -> bool:
 
 
 @pytest.mark.timeout(LIMIT_S + 60)
-@pytest.mark.skipif(shutil.which("openssl") is None and "CI" not in os.environ, reason="no openssl on the PATH")
+@needs("curl")
+@needs_openssl
 def test_every_step_of_the_walk_works(tmp_path: Path) -> None:
     blocks = _blocks()
     ran = _run(_script(blocks), tmp_path)

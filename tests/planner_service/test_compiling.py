@@ -108,12 +108,14 @@ def elsewhere(cpu: str, *, before: Sequence[str] = ()) -> dict[str, Any]:
 
 def read_only() -> list[str]:
     """What runs a command on this machine's files, none of which it can write: temporary ones neither."""
+    if not shutil.which("unshare"):
+        pytest.skip("no unshare on this machine")
     alone = ["unshare", "--mount", *(["--map-root-user"] if os.getuid() else [])]
     mount = "mount --bind / /mnt && mount -o remount,bind,ro /mnt && mount --rbind /dev /mnt/dev"
     mount += " && mount --rbind /proc /mnt/proc && exec chroot /mnt "
     command = [*alone, "sh", "-c", mount + 'env --chdir "$0" "$@"', str(PACKAGE.parent)]
     tried = subprocess.run([*command, "true"], capture_output=True, text=True, check=False)
-    if tried.returncode or not shutil.which("unshare"):
+    if tried.returncode:
         pytest.skip(f"this machine lets nobody make mounts of their own: {tried.stderr}")
     return command
 
