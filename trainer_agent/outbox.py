@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from trainer_agent.session import PlannerSession
 
 MAX_REPORTS = 32
+REPORTS_KEPT_AWAY = 12
+"""A planner that is back hears from all ranks at once."""
 
 _WHO = "outbox"
 
@@ -31,7 +33,8 @@ class Outbox:
     """Sends batches ahead of time and reports afterwards, over one daemon thread.
 
     Batches are kept until they are forgotten and sent again whenever the planner may have lost them: sending one twice
-    changes nothing. Reports are sent once; the oldest are dropped where they pile up, all while the planner is away.
+    changes nothing, and so it is with reports. The oldest of these are dropped where they pile up; while the planner is
+    away the newest few are kept, which tell it what happened meanwhile.
 
     Parameters
     ----------
@@ -69,7 +72,7 @@ class Outbox:
 
     @property
     def dropped_reports(self) -> int:
-        """Number of reports that were never sent."""
+        """Number of reports that the planner never got."""
         return self._dropped_reports
 
     def start(self) -> None:
@@ -95,12 +98,10 @@ class Outbox:
             self._changed.notify_all()
 
     def report(self, report: pb.ReportExecutionRequest) -> None:
-        """Send a report, if the planner is there to take it."""
+        """Send a report, once the planner is there to take it; the oldest of many are dropped."""
         with self._changed:
-            if len(self._reports) == MAX_REPORTS:
-                self._reports.popleft()
-                self._dropped_reports += 1
             self._reports.append(report)
+            self._keep_newest_reports(REPORTS_KEPT_AWAY if self._away else MAX_REPORTS)
             self._changed.notify_all()
 
     def drain(self, timeout_s: float) -> bool:
@@ -129,7 +130,9 @@ class Outbox:
                 else:
                     self._send_batch(*message)
             except PlannerCallError as error:
-                if not isinstance(message, pb.ReportExecutionRequest):
+                if isinstance(message, pb.ReportExecutionRequest):
+                    self._put_report_back(message)
+                else:
                     self._put_back(message[0])
                     self._on_held_up(f"{error.code.name}: {error.details}")
                 self._wait_out(error)
@@ -182,12 +185,21 @@ class Outbox:
             if iteration not in self._unsent:
                 self._unsent.appendleft(iteration)
 
+    def _put_report_back(self, report: pb.ReportExecutionRequest) -> None:
+        with self._changed:
+            self._reports.appendleft(report)
+
+    def _keep_newest_reports(self, most: int) -> None:
+        while len(self._reports) > most:
+            self._reports.popleft()
+            self._dropped_reports += 1
+
     def _send_report(self, report: pb.ReportExecutionRequest) -> None:
         try:
             self._session.client.report_execution(report)
         except PlannerCallError as error:
-            self._dropped_reports += 1
             self._raise_if_to_be_sent_again(error)
+            self._dropped_reports += 1
             _log.log(logging.DEBUG if self._report_refused else logging.WARNING, "a report was not taken: %s", error)
             self._report_refused = True
 
@@ -208,8 +220,7 @@ class Outbox:
         if error.denied:
             session.admission.denied(_WHO, error)
         with self._changed:
-            self._dropped_reports += len(self._reports)
-            self._reports.clear()
+            self._keep_newest_reports(REPORTS_KEPT_AWAY)
             self._away = True
             self._changed.notify_all()
         session.wait_out(error, self._backoff)

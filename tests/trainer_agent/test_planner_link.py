@@ -19,6 +19,7 @@ from fake_planner import FakePlanner, eventually
 from trainer_agent.backoff import Backoff
 from trainer_agent.call_error import PlannerCallError
 from trainer_agent.client import PlannerClient
+from trainer_agent.outbox import REPORTS_KEPT_AWAY
 from trainer_agent.planner_link import PlannerLink
 from trainer_agent.plans import RankPlan
 from trainer_agent.startup import Start
@@ -309,16 +310,21 @@ def test_reports_are_sent_and_named(planner: FakePlanner, connect: Callable[...,
     assert link.dropped_reports == 0
 
 
-def test_reports_are_dropped_while_the_planner_is_away(
+def test_the_newest_reports_outlast_a_planner_that_is_away(
     planner: FakePlanner, connect: Callable[..., PlannerLink]
 ) -> None:
-    link = connect()
+    endpoint = planner.listen()
+    link = connect(at=endpoint)
     link.expect(0, batch_of(0))
     planned(link, 0)
     planner.stop()
-    for iteration in range(3):
+    for iteration in range(REPORTS_KEPT_AWAY + 3):
         link.report(pb.ReportExecutionRequest(attempt=7, iteration=iteration))
     eventually(lambda: link.dropped_reports == 3)
+    planner.listen(endpoint)
+    kept = list(range(3, REPORTS_KEPT_AWAY + 3))
+    eventually(lambda: [report.iteration for report in planner.requests["ReportExecution"]] == kept)
+    assert link.dropped_reports == 3
 
 
 def test_refused_reports_are_said_once_and_stop_nothing(
