@@ -9,7 +9,7 @@ import os
 import threading
 from typing import Final
 
-from planner_service.tracing.tracer import OFF, tracer, use
+from planner_service.tracing.tracer import OFF, use
 
 ENDPOINT: Final = "OTEL_EXPORTER_OTLP_ENDPOINT"
 TRACES_ENDPOINT: Final = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
@@ -66,11 +66,6 @@ async def stop(limit_s: float) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(limit_s):
             await ended.wait()
-
-
-def is_tracing() -> bool:
-    """Whether anything is traced."""
-    return tracer() is not OFF
 
 
 def _is_asked_for() -> bool:

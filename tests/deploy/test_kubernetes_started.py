@@ -13,7 +13,7 @@ from deploy.rendering import KUBERNETES, OVERLAYS, needs_kubectl, overlay
 from deploy.running import SERVICE, UNIX
 from deploy.site import PATIENCE_S, Site, is_serving
 from deploy.workloads import TRAINER_OF_SHARED, Container, planners, trainers
-from dip.connecting import ClientFiles, Endpoint, call_metadata, open_channel
+from dip.connecting import ClientFiles, CredentialSource, Endpoint
 from dip.planner.v1 import planner_pb2 as pb
 from dip.planner.v1 import planner_pb2_grpc as pb_grpc
 from needed import needs_openssl
@@ -55,10 +55,12 @@ def called(site: Site, variables: dict[str, str]) -> Iterator[Call]:
     """Yield what calls the planner as an agent with these variables would."""
     files = ClientFiles.from_environment(site.settings(variables))
     endpoint = Endpoint.parse(site.endpoint(variables["DIP_PLANNER_ENDPOINT"]))
-    with open_channel(endpoint, files) as channel:
+    files.check([endpoint])
+    credentials = CredentialSource(files).current()
+    with credentials.channel(endpoint) as channel:
         stub = pb_grpc.PlannerServiceStub(channel)
         yield lambda method, request: getattr(stub, method)(
-            request, timeout=PATIENCE_S, metadata=call_metadata(files), wait_for_ready=True
+            request, timeout=PATIENCE_S, metadata=credentials.metadata(), wait_for_ready=True
         )
 
 

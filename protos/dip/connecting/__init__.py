@@ -1,7 +1,7 @@
 """How a client of the planner connects, an agent or a command alike: addresses, TLS, tokens. Needs grpcio."""
 
 from dip.connecting import forking as forking
-from dip.connecting.credentials import Credentials, CredentialSource, call_metadata, open_channel
+from dip.connecting.credentials import Credentials, CredentialSource
 from dip.connecting.endpoint import Endpoint, Endpoints
 from dip.connecting.explaining import advice, explanation
 from dip.connecting.files import ClientFiles, ClientFilesError
@@ -17,7 +17,5 @@ __all__ = [
     "Endpoints",
     "Variable",
     "advice",
-    "call_metadata",
     "explanation",
-    "open_channel",
 ]

@@ -103,26 +103,3 @@ class CredentialSource:
         if good is None or tls != good.tls:
             tls.check(files)
         return Credentials(tls=tls, token=token)
-
-
-def open_channel(endpoint: Endpoint, files: ClientFiles, options: Sequence[tuple[str, int]] = ()) -> grpc.Channel:
-    """Make a channel to a planner from what the files hold now: what a command does that ends soon.
-
-    Raises
-    ------
-    ClientFilesError
-        A file cannot be used, or the token would leave this machine in the clear.
-    """
-    files.check([endpoint])
-    return CredentialSource(files).current().channel(endpoint, options)
-
-
-def call_metadata(files: ClientFiles) -> tuple[tuple[str, str], ...]:
-    """Return the metadata of a call, on a channel that `open_channel` made: the token, as its file holds it now.
-
-    Raises
-    ------
-    ClientFilesError
-        The file cannot be used.
-    """
-    return bearer(read_token(files.token_file)) if files.token_file else ()

@@ -15,8 +15,6 @@ from dip.connecting import (
     Credentials,
     CredentialSource,
     Endpoint,
-    call_metadata,
-    open_channel,
 )
 from dip.connecting.variables import CERT_FILE, TOKEN_FILE
 
@@ -48,14 +46,14 @@ def mtls(authority: Authority, pair: Pair) -> ClientFiles:
 def test_a_token_is_read_again_for_every_call(token_file: Path) -> None:
     files = ClientFiles(token_file=str(token_file))
     source = CredentialSource(files)
-    assert source.current().metadata() == call_metadata(files) == (("authorization", "Bearer first"),)
+    assert source.current().metadata() == (("authorization", "Bearer first"),)
     token_file.write_text("other\n")  # as long, and within the same tick of the file system's clock
-    assert source.current().metadata() == call_metadata(files) == (("authorization", "Bearer other"),)
+    assert source.current().metadata() == (("authorization", "Bearer other"),)
 
 
 def test_without_files_nothing_is_shown() -> None:
     assert CredentialSource(ClientFiles()).current() == Credentials()
-    assert Credentials().metadata() == call_metadata(ClientFiles()) == ()
+    assert Credentials().metadata() == ()
 
 
 def test_no_secret_is_printed(token_file: Path) -> None:
@@ -150,9 +148,9 @@ def serve() -> Iterator[Callable[..., Endpoint]]:
 
 
 def ask(endpoint: Endpoint, files: ClientFiles) -> bytes:
-    with open_channel(endpoint, files) as channel:
-        call = channel.unary_unary("/test/Token")
-        return call(b"", timeout=PATIENCE_S, metadata=call_metadata(files))
+    credentials = CredentialSource(files).current()
+    with credentials.channel(endpoint) as channel:
+        return channel.unary_unary("/test/Token")(b"", timeout=PATIENCE_S, metadata=credentials.metadata())
 
 
 def test_plaintext_tls_and_certificates_of_both_sides(
@@ -186,14 +184,8 @@ def test_a_proxy_of_the_environment_is_not_asked_about_this_machine(
     assert ask(tls, ClientFiles(ca_file=str(authority.file))) == b""
 
 
-def test_a_command_does_not_send_its_token_in_the_clear(token_file: Path) -> None:
-    files = ClientFiles(token_file=str(token_file))
-    with pytest.raises(ClientFilesError, match=f"^{TOKEN_FILE} .* in the clear"):
-        open_channel(Endpoint.parse("planner.train:50061"), files)
-
-
-def test_a_command_says_what_is_wrong_with_its_files(tmp_path: Path, authority: Authority) -> None:
+def test_a_file_that_is_missing_at_the_start_is_an_error(tmp_path: Path, authority: Authority) -> None:
     missing = str(tmp_path / "missing")
     files = ClientFiles(ca_file=str(authority.file), cert_file=missing, key_file=missing)
     with pytest.raises(ClientFilesError, match=f"^{CERT_FILE}: '{missing}'; cannot be read"):
-        open_channel(Endpoint.parse("127.0.0.1:1"), files)
+        CredentialSource(files)
