@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 HOST = "host"
-WHATS = ("search_ms", "decode_us")
+FIGURES = ("search_ms", "decode_us")
 MEASURE = "measure"
 """What the parent says to a child, once a round."""
 
@@ -136,8 +136,8 @@ def _summary(measured: dict[str, list[dict[str, Any]]]) -> dict[str, dict[str, A
     return {
         target: {
             "same_plans": len({each["digest"] for each in [*first, *rounds]}) == 1,
-            **{what: round(_median(each[what] for each in rounds), 2) for what in WHATS},
-            "ratio": {what: round(_median(ratios(what, rounds, first)), 3) for what in WHATS},
+            **{what: round(_median(each[what] for each in rounds), 2) for what in FIGURES},
+            "ratio": {what: round(_median(ratios(what, rounds, first)), 3) for what in FIGURES},
         }
         for target, rounds in measured.items()
     }
