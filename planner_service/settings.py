@@ -40,6 +40,7 @@ MAX_CLIENT_STREAMS: Final = "DIP_MAX_CLIENT_STREAMS"
 MAX_CLIENT_CALLS: Final = "DIP_MAX_CLIENT_CALLS"
 MAX_CLIENT_BYTES: Final = "DIP_MAX_CLIENT_BYTES"
 MAX_QUEUED_BYTES: Final = "DIP_MAX_QUEUED_BYTES"
+MAX_STORE_BYTES: Final = "DIP_MAX_STORE_BYTES"
 MAX_MESSAGE_BYTES: Final = "DIP_MAX_MESSAGE_BYTES"
 MAX_BUDGET_MS: Final = "DIP_MAX_BUDGET_MS"
 SOLVE_GRACE_MS: Final = "DIP_SOLVE_GRACE_MS"
@@ -170,6 +171,12 @@ class Settings(BaseSettings):
         default=256 * 2**20,
         ge=2**20,
         description="What batches of a job that wait for a plan may take; one more gets RESOURCE_EXHAUSTED.",
+    )
+    max_store_bytes: int = Field(
+        default=4 * 2**30,
+        ge=2**26,
+        description="What jobs, batches, plans and reports may take in memory:// together, half of it of one client's "
+        "jobs; more gets RESOURCE_EXHAUSTED, and a plan a reason in its place. A Redis has its own maxmemory.",
     )
     max_message_bytes: int = Field(
         default=64 * 2**20, ge=4 * 2**20, le=2**31 - 1, description="Largest request taken and largest answer given."

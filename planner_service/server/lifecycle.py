@@ -76,6 +76,7 @@ class PlannerServer:
             kept_bytes=settings.kept_bytes,
             kept_closed_jobs=settings.kept_closed_jobs,
             idle_job_s=settings.idle_job_s,
+            most_bytes=settings.max_store_bytes,
         )
         self._pool = SolverPool(
             workers=settings.search_workers or default_workers(usable_cores()),

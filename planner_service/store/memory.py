@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from planner_service import metrics
 from planner_service.store.facts import JobStanding
 from planner_service.store.memory_queue import MemoryQueue
 from planner_service.store.memory_replica import MemoryReplica
+from planner_service.store.memory_room import BATCH_BYTES, MOST_BYTES, MemoryRoom, job_bytes
 from planner_service.store.records import (
     RECENT_REPORTED,
     REPORTS_PART,
@@ -25,12 +27,13 @@ from planner_service.store.records import (
     QueueFullError,
     RecentIteration,
     ReplicaKey,
+    StoreFullError,
     late_reason,
 )
 from planner_service.store.watches import EventWatch, Watches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from planner_service.store.claims import Claim, Claimant, Wait
     from planner_service.store.facts import QueueState
@@ -43,6 +46,7 @@ class _Job:
     record: JobRecord
     written_s: float
     replicas: dict[int, MemoryReplica] = field(default_factory=dict)
+    kept_bytes: int = 0  # outcomes and reports
     progress: Progress = field(default_factory=Progress)
     fell_back: dict[int, bool] = field(default_factory=dict)
 
@@ -72,6 +76,9 @@ class MemoryStore:
         Closed jobs that are kept; the longest closed are forgotten.
     idle_job_s
         Seconds after which a job is forgotten that nobody writes to.
+    most_bytes
+        What everything may take, of the jobs of one client half of it. What is too much is refused, and a plan that is
+        gets a reason in its place.
     clock
         Seconds that only go forward.
     """
@@ -83,6 +90,7 @@ class MemoryStore:
         kept_bytes: int = 128 * 2**20,
         kept_closed_jobs: int = 8,
         idle_job_s: int = 7 * 24 * 3600,
+        most_bytes: int = MOST_BYTES,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._kept_iterations = kept_iterations
@@ -93,6 +101,7 @@ class MemoryStore:
         self._jobs: dict[str, _Job] = {}
         self._closed: dict[str, None] = {}  # in the order of closing
         self._queue = MemoryQueue(clock)
+        self._room = MemoryRoom(most_bytes, self._taken)
         self._watches = Watches()
 
     async def start(self, on_lost: Callable[[], None], on_available: Callable[[bool], None] | None = None) -> None:
@@ -127,6 +136,8 @@ class MemoryStore:
             return None
         written = replace(record, version=record.version + 1)
         if job is None or job.record.attempt != record.attempt:
+            # The attempt before goes.
+            self._room.check(record.owner, job_bytes(record) - (self._bytes_of(job) if job is not None else 0))
             job = self._jobs[record.job_id] = _Job(written, self._clock())
             self._queue.remove_job(record.job_id)
         job.record, job.written_s = written, self._clock()
@@ -164,7 +175,7 @@ class MemoryStore:
         claimant: Claimant | None = None,
     ) -> Added:
         """Write a batch and queue it unless its key is taken; see `PlanStore.add_batch`."""
-        _, replica = self._writable(key)
+        job, replica = self._writable(key)
         standing = replica.entry(key.iteration)
         if standing is not None:
             return Added(digest=standing.digest, settled=standing.outcome is not None, new=False)
@@ -173,10 +184,15 @@ class MemoryStore:
         taken = self._queue.num_bytes(key.replica.job_id)
         if limit_bytes is not None and taken and taken + len(batch) > limit_bytes:
             raise QueueBytesError(taken, limit_bytes)
+        self._make_room(key.replica, len(batch) + BATCH_BYTES)
+        replica.check_kept(key.iteration)
         replica.add(key.iteration, digest)
-        if replica.settle_if_late(key.iteration):
+        with _counting(job, replica):
+            is_late = replica.settle_if_late(key.iteration)
+            if is_late:
+                self._drop_oldest(key.replica)
+        if is_late:
             metrics.batches_late(1)
-            self._drop_oldest(key.replica)
             self._watches.wake(key.replica)
             return Added(digest=digest, settled=True, new=True)
         self._queue.put(key, digest, batch)
@@ -203,9 +219,15 @@ class MemoryStore:
         entry = replica.entry(key.iteration)
         if entry is None or entry.digest != digest or entry.outcome is not None:
             return False
-        replica.settle(key.iteration, outcome)
         self._queue.remove(key)
-        self._drop_oldest(key.replica)
+        try:
+            self._make_room(key.replica, outcome.num_bytes)
+        except StoreFullError as error:
+            outcome = Outcome(unplanned_reason=f"there is no room for its plan: {error}")
+        replica.check_kept(key.iteration)
+        with _counting(job, replica):
+            replica.settle(key.iteration, outcome)
+            self._drop_oldest(key.replica)
         if not outcome.unplanned_reason:
             last = max(job.progress.last_planned_iteration, key.iteration)
             job.progress = replace(job.progress, last_planned_iteration=last)
@@ -229,16 +251,19 @@ class MemoryStore:
         """Write a rank's report unless there is one, and settle what is too late; whether it was written."""
         job, replica = self._writable(key)
         share = self._kept_bytes // job.record.replicas // REPORTS_PART
-        if not replica.add_report(key.iteration, rank, report, summary):
-            return False
-        replica.drop_oldest_reports(self._kept_iterations, share)
-        job.note_reported(key.iteration, fell_back=fell_back)
-        self._queue.note_running(key.replica, key.iteration + 1)
-        late = replica.unsettled_until(key.iteration)
-        for iteration in late:
-            replica.settle(iteration, Outcome(unplanned_reason=late_reason(rank, key.iteration)))
-            self._queue.remove(BatchKey(replica=key.replica, iteration=iteration))
-        self._drop_oldest(key.replica)
+        self._make_room(key.replica, len(report) + len(summary))
+        replica.check_kept(key.iteration)
+        with _counting(job, replica):
+            if not replica.add_report(key.iteration, rank, report, summary):
+                return False
+            replica.drop_oldest_reports(self._kept_iterations, share)
+            job.note_reported(key.iteration, fell_back=fell_back)
+            self._queue.note_running(key.replica, key.iteration + 1)
+            late = replica.unsettled_until(key.iteration)
+            for iteration in late:
+                replica.settle(iteration, Outcome(unplanned_reason=late_reason(rank, key.iteration)))
+                self._queue.remove(BatchKey(replica=key.replica, iteration=iteration))
+            self._drop_oldest(key.replica)
         metrics.batches_late(len(late))
         if late:
             self._watches.wake(key.replica)
@@ -298,6 +323,31 @@ class MemoryStore:
         replica.check_kept(iteration)
         return job, replica
 
+    def _bytes_of(self, job: _Job) -> int:
+        queued = self._queue.num_bytes(job.record.job_id)
+        num_batches = self._queue.num_waiting(job.record.job_id)
+        return job_bytes(job.record) + job.kept_bytes + queued + num_batches * BATCH_BYTES
+
+    def _make_room(self, key: ReplicaKey, more: int) -> None:
+        """See that there is room for so many bytes more of a replica, at the cost of what its ranks have run.
+
+        Raises
+        ------
+        StoreFullError
+        """
+        job = self._jobs[key.job_id]
+        try:
+            self._room.check(job.record.owner, more)
+        except StoreFullError:
+            replica = job.replicas[key.replica]
+            with _counting(job, replica):
+                for dropped in replica.drop_run():
+                    self._queue.remove(BatchKey(replica=key, iteration=dropped))
+            self._room.check(job.record.owner, more)
+
+    def _taken(self) -> Iterator[tuple[str, int]]:
+        return ((job.record.owner, self._bytes_of(job)) for job in self._jobs.values())
+
     def _drop_oldest(self, key: ReplicaKey) -> None:
         job = self._jobs[key.job_id]
         share = self._kept_bytes // job.record.replicas
@@ -318,3 +368,13 @@ class MemoryStore:
         self._queue.remove_job(job_id)
         del self._jobs[job_id]
         self._watches.wake_job(job_id)
+
+
+@contextlib.contextmanager
+def _counting(job: _Job, replica: MemoryReplica) -> Iterator[None]:
+    """Note what a job takes more, or less, after something was done with one of its replicas."""
+    before = replica.kept_bytes
+    try:
+        yield
+    finally:
+        job.kept_bytes += replica.kept_bytes - before

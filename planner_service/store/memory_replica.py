@@ -50,6 +50,11 @@ class MemoryReplica:
         """What reports take."""
         return self._reports_bytes
 
+    @property
+    def kept_bytes(self) -> int:
+        """What outcomes and reports take."""
+        return self._settled_bytes + self._reports_bytes
+
     def check_kept(self, iteration: int) -> None:
         """Raise TooOldError for an iteration below the oldest that is kept."""
         if iteration < self._oldest:
@@ -167,9 +172,23 @@ class MemoryReplica:
         """
         settled = sorted(self._entries.keys() - self._unsettled)
         while len(settled) > kept or (len(settled) > NEWEST_KEPT and self._settled_bytes > kept_bytes):
-            outcome = self._entries.pop(settled.pop(0)).outcome
-            self._settled_bytes -= outcome.num_bytes if outcome is not None else 0
+            self._drop_settled(settled.pop(0))
             self._oldest = settled[0]
+        return self._drop_below_oldest()
+
+    def drop_run(self) -> list[int]:
+        """Forget all before the last iteration reported; return the iterations without an outcome among them."""
+        for iteration in self._entries.keys() - self._unsettled:
+            if iteration < self._last_reported:
+                self._drop_settled(iteration)
+        self._oldest = max(self._oldest, self._last_reported)
+        return self._drop_below_oldest()
+
+    def _drop_settled(self, iteration: int) -> None:
+        outcome = self._entries.pop(iteration).outcome
+        self._settled_bytes -= outcome.num_bytes if outcome is not None else 0
+
+    def _drop_below_oldest(self) -> list[int]:
         unsettled = [iteration for iteration in self._unsettled if iteration < self._oldest]
         for iteration in unsettled:
             del self._entries[iteration]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from planner_service.store.memory import MemoryStore
+from planner_service.store.memory_room import MOST_BYTES
 from planner_service.store.records import StoreError
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ def open_store(
     kept_bytes: int,
     kept_closed_jobs: int,
     idle_job_s: int,
+    most_bytes: int = MOST_BYTES,
     password_file: Path | None = None,
 ) -> PlanStore:
     """Make the store that a URL names; it connects when it is started.
@@ -30,6 +32,8 @@ def open_store(
         ``memory://``, or ``redis://`` or ``rediss://`` with host, port and database.
     kept_iterations, kept_bytes, kept_closed_jobs, idle_job_s
         How much is kept; see `MemoryStore`.
+    most_bytes
+        What everything in ``memory://`` may take; a Redis has its own ``maxmemory``.
     password_file
         Where the password of a Redis is, which is read again for each connection; None: in the URL, or there is none.
 
@@ -46,6 +50,7 @@ def open_store(
             kept_bytes=kept_bytes,
             kept_closed_jobs=kept_closed_jobs,
             idle_job_s=idle_job_s,
+            most_bytes=most_bytes,
         )
     from planner_service.store.redis_store import RedisStore  # only planners that share one need the package
 
