@@ -15,7 +15,7 @@ $(error this folder is not the repository's: go there first (cd $(dir $(realpath
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test bench lint lint-style lint-types lint-imports lint-words lint-docs lint-protos check-plans docs format protos constraints clean distclean
+.PHONY: help setup demo test bench lint lint-style lint-types lint-imports lint-words lint-docs lint-protos check-plans check-containers docs format protos constraints clean distclean
 
 help: ## list the routines
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -61,6 +61,9 @@ lint-protos: setup # the contract: rules, formatting, stale stubs, changes that 
 	$(BIN)/buf format --diff --exit-code
 	sh tools/check_stubs.sh
 	sh tools/check_breaking.sh
+
+check-containers: setup ## build the images and start what they hold, without a container engine (root, buildah, mmdebstrap)
+	@TORCH_CPU_INDEX="$(TORCH_CPU_INDEX)" sh tools/check_containers.sh $(ARGS)
 
 format: setup ## format the Python code and the protos, and mend what ruff can mend
 	$(BIN)/ruff check --fix .
