@@ -18,7 +18,7 @@ endif
 .PHONY: help setup demo test bench lint lint-style lint-types lint-imports lint-words lint-docs lint-protos check-plans check-containers docs format protos constraints clean distclean
 
 help: ## list the routines
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
 	@echo "Settings: PYTHON=python3.12, TORCH_CPU_INDEX=URL, ARGS=\"more arguments for make demo, test or bench\""
 
 setup: ## make .venv with everything that the other routines need; quick when nothing changed
