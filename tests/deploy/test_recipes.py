@@ -9,12 +9,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from needed import needs_openssl
+from waiting import PATIENCE_S, until
 
 from planner_service.settings import PREFIX, Settings
 
@@ -29,7 +29,6 @@ SBATCH = DEPLOY / "slurm" / "train.sbatch"
 UNIT = DEPLOY / "torchrun" / "dip-planner.service"
 NETWORK = DEPLOY / "torchrun" / "dip-planner.network.conf"
 BIN = Path(sys.executable).parent
-PATIENCE_S = 240.0
 
 
 @pytest.fixture
@@ -99,14 +98,6 @@ def is_empty(group: int) -> bool:
     except ProcessLookupError:
         return True
     return False
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for what other processes do, which nothing announces."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.02)
 
 
 def test_a_planner_that_fails_is_started_again_and_told_to_stop(tmp_path: Path, commands: Callable[..., Path]) -> None:

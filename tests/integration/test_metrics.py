@@ -25,6 +25,7 @@ from observability_files import Selector, expressions, selectors
 from prometheus_client.parser import text_string_to_metric_families
 from redis_cases import needs_redis, redis_store
 from serving import batch, register, report, stream, submit
+from waiting import until
 
 from benchmarks.planner_process import CHANNEL_OPTIONS, PlannerProcess
 from benchmarks.redis_server import RedisServer
@@ -34,11 +35,10 @@ from planner_service.store import Claim, Claimant
 from planner_service.warmup import compile_kernels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
 PATIENCE_S = 120.0
-POLL_S = 0.05
 NEVER_MS = 600_000  # a solver that is stopped is not killed for it
 
 CONSTANT = {"dip_build_info", "dip_workers", "process_max_fds"}
@@ -71,16 +71,9 @@ class Scrapes:
         """One sample, as it is now; 0 where there is none."""
         return self.look().get((name, frozenset(labels.items())), 0.0)
 
-    def until(self, condition: Callable[[], bool]) -> None:
-        """Read until it holds."""
-        deadline = time.monotonic() + PATIENCE_S
-        while not condition():
-            assert time.monotonic() < deadline, "it did not come to pass"
-            time.sleep(POLL_S)
-
     def comes_to(self, wanted: float, name: str, **labels: str) -> None:
         """Read until a sample has this value: clients know of most things before they are counted."""
-        self.until(lambda: self.value(name, **labels) == wanted)
+        until(lambda: self.value(name, **labels) == wanted)
 
     def moved(self, selector: Selector) -> bool:
         """Whether one of the samples that a query asks for changed, or came with a value that is not 0."""
@@ -145,7 +138,7 @@ def test_everything_asked_for_moves(
     scrapes.comes_to(1, "dip_worker_restarts_total", reason="died")
     scrapes.comes_to(1, "dip_ready_workers")
     certificate.overwrite(authority.pair(not_after=datetime.now(UTC) + timedelta(days=3)))
-    scrapes.until(lambda: 0 < _certificate_ends(scrapes) - time.time() < timedelta(days=4).total_seconds())
+    until(lambda: 0 < _certificate_ends(scrapes) - time.time() < timedelta(days=4).total_seconds())
     redis.kill()
     scrapes.comes_to(0, "dip_store_available")
     redis.start()
@@ -153,7 +146,7 @@ def test_everything_asked_for_moves(
     with pytest.raises(grpc.RpcError):
         list(streamed)  # the store has lost all
     scrapes.comes_to(0, "dip_open_streams")
-    scrapes.until(lambda: not _told_of_jobs(scrapes))
+    until(lambda: not _told_of_jobs(scrapes))
     asked = {
         selector: where
         for where, expression in expressions()
@@ -185,7 +178,7 @@ def _train(stub: pb_grpc.PlannerServiceStub, scrapes: Scrapes) -> Iterator[pb.St
     with pytest.raises(grpc.RpcError):
         stub.GetJob(pb.GetJobRequest(job_id="unknown"), timeout=PATIENCE_S)
     scrapes.comes_to(1, "dip_calls_total", method="GetJob", code="NOT_FOUND")
-    scrapes.until(lambda: scrapes.value("dip_job_kept_bytes", job_id="job", kind="reports") > 0)
+    until(lambda: scrapes.value("dip_job_kept_bytes", job_id="job", kind="reports") > 0)
     return streamed
 
 
@@ -198,7 +191,7 @@ def _let_batches_wait(
     for iteration in (1, 2):
         stub.SubmitBatch(submit(iteration), timeout=PATIENCE_S)
     scrapes.comes_to(1, "dip_queue_batches")
-    scrapes.until(lambda: scrapes.value("dip_queue_oldest_age_seconds") > 0)
+    until(lambda: scrapes.value("dip_queue_oldest_age_seconds") > 0)
     scrapes.comes_to(1, "dip_queue_claimed_batches")
     scrapes.comes_to(1, "dip_busy_workers")
     asyncio.run(asyncio.wait_for(_end_over(redis, iteration=2), PATIENCE_S))

@@ -22,6 +22,7 @@ from dip.planner.v1 import planner_pb2 as pb
 from dip.planner.v1 import planner_pb2_grpc as pb_grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from serving import CHANNEL_OPTIONS, register, stream, submit, worker_pids
+from waiting import until
 
 from planner_service.check import check_plan
 from planner_service.kernel_cache import CACHE
@@ -87,14 +88,6 @@ def serve() -> Iterator[Callable[..., Planner]]:
     yield start
     for planner in started:
         planner.end()
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition on other processes, which nothing announces."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.01)
 
 
 def is_gone(pid: int) -> bool:

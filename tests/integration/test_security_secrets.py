@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from dip.planner.v1 import planner_pb2 as pb
 from dip.planner.v1 import planner_pb2_grpc as pb_grpc
 from redis_cases import needs_redis
 from serving import CHANNEL_OPTIONS, register, stream, submit, worker_pids
+from waiting import until
 
 from benchmarks.planner_process import PlannerProcess
 from benchmarks.redis_server import RedisServer
@@ -137,9 +137,9 @@ def test_planner_that_does_not_start_tells_no_secret_either(tmp_path: Path, redi
 
 def wait_for(planner: PlannerProcess, *texts: str) -> None:
     """Wait until the planner's log tells that it keeps what it had, of each of the files."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not all(
-        any(text in line and "stays in force" in line for line in planner.log().splitlines()) for text in texts
-    ):
-        assert time.monotonic() < deadline, planner.log()
-        time.sleep(0.05)
+
+    def tells_all() -> bool:
+        kept = [line for line in planner.log().splitlines() if "stays in force" in line]
+        return all(any(text in line for line in kept) for text in texts)
+
+    until(tells_all, told=planner.log)

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ import scripted_planner
 from collector import PATIENCE_S, Collector, attributes_of
 from dip.planner.v1 import planner_pb2_grpc as pb_grpc
 from serving import RANKS, register, stream, submit
+from waiting import until
 
 from benchmarks.planner_process import CHANNEL_OPTIONS, PlannerProcess
 
@@ -53,10 +53,7 @@ def plan_one(process: PlannerProcess, *, iterations: int = 1) -> None:
 def stop(process: PlannerProcess) -> None:
     """End it as orchestrators do, and wait until it has ended by itself."""
     process.send(signal.SIGTERM)
-    deadline = time.monotonic() + PATIENCE_S
-    while process.alive:
-        assert time.monotonic() < deadline, f"it does not end:\n{process.log()}"
-        time.sleep(0.01)
+    until(lambda: not process.alive, told=process.log)
     assert process.exit_code == 0
 
 
