@@ -195,7 +195,7 @@ class MemoryStore:
             metrics.batches_late(1)
             self._watches.wake(key.replica)
             return Added(digest=digest, settled=True, new=True)
-        self._queue.put(key, digest, batch)
+        self._queue.put(key, digest, batch, client=job.record.owner)
         claim = None if claimant is None else self._queue.take(key, claimant)
         self._watches.wake_queue()
         return Added(digest=digest, settled=False, new=True, claim=claim)

@@ -31,7 +31,7 @@ class _Waiting:
 
 
 class MemoryQueue:
-    """Waiting batches of all jobs, in one lane a job.
+    """Waiting batches of all jobs, in one lane a job: clients take turns, and the jobs of each among themselves.
 
     Parameters
     ----------
@@ -45,13 +45,15 @@ class MemoryQueue:
         self._arrivals = itertools.count(1)
         self._running: dict[ReplicaKey, int] = {}
         self._bytes: Counter[str] = Counter()
+        self._clients: dict[str, str] = {}  # who opened a job
 
     def num_bytes(self, job_id: str) -> int:
         """What the batches of a job take, claimed or not."""
         return self._bytes[job_id]
 
-    def put(self, key: BatchKey, digest: bytes, batch: bytes) -> None:
-        """Add a batch."""
+    def put(self, key: BatchKey, digest: bytes, batch: bytes, *, client: str = "") -> None:
+        """Add a batch of a job that this client opened."""
+        self._clients[key.replica.job_id] = client
         lane = self._lanes.setdefault(key.replica.job_id, {})
         lane[key] = _Waiting(key, digest, batch, token=str(next(self._arrivals)), came_s=self._clock())
         self._bytes[key.replica.job_id] += len(batch)
@@ -64,12 +66,13 @@ class MemoryQueue:
             return
         self._bytes[key.replica.job_id] -= len(waiting.batch)
         if not lane:
-            del self._lanes[key.replica.job_id], self._bytes[key.replica.job_id]
+            del self._lanes[key.replica.job_id], self._bytes[key.replica.job_id], self._clients[key.replica.job_id]
 
     def remove_job(self, job_id: str) -> None:
         """Take all batches of a job off."""
         self._lanes.pop(job_id, None)
         self._bytes.pop(job_id, None)
+        self._clients.pop(job_id, None)
         self._running = {replica: last for replica, last in self._running.items() if replica.job_id != job_id}
 
     def state(self) -> QueueState:
@@ -99,7 +102,7 @@ class MemoryQueue:
         for job_id, lane in lanes.items():
             free = [waiting for waiting in lane.values() if self._is_free(waiting, claimant, known)]
             if free:
-                self._lanes.move_to_end(job_id)
+                self._had_its_turn(job_id)
                 return self.take(min(free, key=self._turn).key, claimant)
         leased = (
             waiting.lease_ends_s
@@ -149,6 +152,13 @@ class MemoryQueue:
         if waiting is None or waiting.token != claim.token or waiting.owner != claimant.name:
             return None
         return waiting
+
+    def _had_its_turn(self, job_id: str) -> None:
+        """Put all jobs of its client behind those of others, this one last: many jobs are not many turns."""
+        client = self._clients[job_id]
+        for other in [other for other in self._lanes if self._clients[other] == client]:
+            self._lanes.move_to_end(other)
+        self._lanes.move_to_end(job_id)
 
     def _is_free(self, waiting: _Waiting, claimant: Claimant, known: set[str]) -> bool:
         if waiting.owner == claimant.name and waiting.token in known:

@@ -35,6 +35,16 @@ local function nearest(job)
   return best
 end
 
+-- Puts all jobs of a job's client behind those of others, this one last: many jobs are not many turns.
+local function had_its_turn(job)
+  local client = redis.call('HGET', job_key(job), 'owner')
+  local function go_last(other) redis.call('ZADD', 'dip:1:turns', redis.call('INCR', 'dip:1:counter'), other) end
+  for _, other in ipairs(redis.call('ZRANGE', 'dip:1:turns', 0, -1)) do
+    if other ~= job and redis.call('HGET', job_key(other), 'owner') == client then go_last(other) end
+  end
+  go_last(job)
+end
+
 -- Claims an entry, unless it is of no batch that waits: then it is taken off. So is what a job left behind whose hash is
 -- gone: an operator deleted it, or Redis did under another policy than noeviction.
 local function take(job, id)
@@ -59,7 +69,7 @@ local function take(job, id)
   local tries = before and before[4] or 0
   give(job, id, consumer_of(name, lease_ms), tries + 1)
   redis.call('ZREM', waiting_key(job), member_of(id, false), member_of(id, true))
-  redis.call('ZADD', 'dip:1:turns', redis.call('INCR', 'dip:1:counter'), job)
+  had_its_turn(job)
   return {'claim', job, attempt, replica, iteration, stands[2], stands[3], tries, id}
 end
 

@@ -82,6 +82,22 @@ def test_jobs_take_turns(in_store: InStore) -> None:
     in_store(scenario)
 
 
+def test_clients_take_turns_however_many_jobs_they_opened(in_store: InStore) -> None:
+    async def scenario(store: PlanStore) -> None:
+        for job_id in ("greedy-1", "greedy-2", "greedy-3", "modest"):
+            await store.put_job(replace(record(job_id), owner=job_id.partition("-")[0]))
+            for iteration in range(3):
+                await add(store, iteration, job_id=job_id)
+        found = [await claimed(store, claimant(str(number))) for number in range(12)]
+        taken = [one[0] for one in found if one]
+        assert [of.partition("-")[0] for of in taken[:7]].count("modest") == 3
+        of_greedy = [of for of in taken if of != "modest"]
+        for start in (0, 3, 6):
+            assert sorted(of_greedy[start : start + 3]) == ["greedy-1", "greedy-2", "greedy-3"]
+
+    in_store(scenario)
+
+
 def test_only_the_jobs_asked_for_are_taken(in_store: InStore) -> None:
     async def scenario(store: PlanStore) -> None:
         await jobs(store, "a", "b")
