@@ -14,7 +14,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from planner_service import settings
 from planner_service.logs import ChildOutput
 from planner_service.pool.messages import HEADER, Finished, Found, Message, Ready, Taken, pack
 from planner_service.pool.starvation import starved_s
@@ -35,8 +34,9 @@ _EXIT_LIMIT_S: Final = 1.0
 _ONE_THREAD: Final = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
 
 
-_NOT_FOR_SOLVERS: Final = (settings.STORE, "OTEL_")
-"""Beginnings of variables that may hold a password, or a key to a collector."""
+_NOT_FOR_SOLVERS: Final = ("DIP_STORE", "OTEL_")
+"""Beginnings of variables that may hold a password, or a key to a collector. (Spelt out: solver processes import this,
+and must not import all that reads the settings.)"""
 
 MOST_EXTENSION: Final = 4
 """Times its limit after which a worker is killed, however little it was let run."""
