@@ -55,6 +55,13 @@ METRICS_OFF: Final = "off"
 _REDIS = re.compile(r"rediss?://[^/?#\s]+(/[0-9]*)?(\?[^#\s]*)?")
 _ADDRESS = re.compile(r"unix://(?P<path>/.+)|(?P<host>\[[0-9a-fA-F:]+\]|[^:/\[\]]+):(?P<port>[0-9]{1,5})")
 
+_ALLOWED: Final = {
+    "bool_parsing": "allowed are true and false",
+    "int_parsing": "allowed is a whole number",
+    "string_pattern_mismatch": "allowed are three octal digits, such as 0660",
+}
+"""What pydantic says otherwise, by its type of error; the mode of a socket is the only pattern."""
+
 
 class SettingsError(ValueError):
     """A setting that cannot be used; one line a setting, naming it, what it held and what is allowed."""
@@ -234,7 +241,7 @@ def load_settings(**arguments: Any) -> Settings:
 
 def _line(problem: Any) -> str:
     name = PREFIX + str(problem["loc"][0]).removeprefix(PREFIX.lower()).upper()
-    said = problem["msg"].removeprefix("Value error, ")
+    said = _ALLOWED.get(problem["type"], problem["msg"].removeprefix("Value error, "))
     held = problem["input"]
     if name == STORE:  # whatever it holds instead of an address may be a password
         scheme, found, _ = str(held).partition("://")

@@ -29,6 +29,7 @@ class WatchError(Exception):
     def __init__(self, message: str, *, hint: str = "") -> None:
         # What a planner says of itself is shown on a terminal, and must not steer it.
         self.message = "\n".join(map(printable, message.split("\n")))
+        self.hint = hint
         super().__init__("\n".join(filter(None, (self.message, hint))))
 
 
@@ -48,6 +49,9 @@ class BadQuestionError(WatchError):
     """The planner refuses the question itself."""
 
 
+_CHECK_WHERE: Final = (
+    f"Check that `dip serve` runs there, and that --endpoint, or {PLANNER_ENDPOINT}, names its DIP_LISTEN."
+)
 _CAUSES: Final = (
     ("Connection refused", "nothing listens there"),
     ("No such file", "there is no such socket"),
@@ -73,10 +77,11 @@ def failure(error: grpc.Call, endpoint: Endpoint, files: ClientFiles, tls: Tls |
     details: str = error.details() or "no reason given"
     match code:
         case grpc.StatusCode.DEADLINE_EXCEEDED:
-            return AwayError(f"the planner at {endpoint} does not answer")
+            return AwayError(f"the planner at {endpoint} does not answer", hint=_CHECK_WHERE)
         case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.RESOURCE_EXHAUSTED:
-            cause = explanation(details, endpoint, tls) or _cause(details)
-            return AwayError(f"the planner at {endpoint} is away: {cause}")
+            known = explanation(details, endpoint, tls)
+            where = "" if known else _CHECK_WHERE
+            return AwayError(f"the planner at {endpoint} is away: {known or _cause(details)}", hint=where)
         case grpc.StatusCode.NOT_FOUND:
             return NoSuchJobError(details)
         case grpc.StatusCode.INVALID_ARGUMENT | grpc.StatusCode.OUT_OF_RANGE:
@@ -94,10 +99,8 @@ def failure(error: grpc.Call, endpoint: Endpoint, files: ClientFiles, tls: Tls |
 
 def unreachable(tried: list[AwayError]) -> AwayError:
     """Return what it means that no planner of a list answers."""
-    return AwayError(
-        "\n".join(error.message for error in tried),
-        hint=f"Check that `dip serve` runs there, and that --endpoint, or {PLANNER_ENDPOINT}, names its DIP_LISTEN.",
-    )
+    hints = dict.fromkeys(error.hint for error in tried if error.hint)
+    return AwayError("\n".join(error.message for error in tried), hint="\n".join(hints))
 
 
 def _cause(details: str) -> str:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _WIDE: Final = 110
+_NARROW: Final = 72
+"""With fewer columns, when the attempt began makes room for the job's name."""
 STATE_STYLES: Final = {
     JobState.NEW: "cyan",
     JobState.AHEAD: "green",
@@ -31,16 +33,17 @@ def jobs_table(statuses: Iterable[pb.JobStatus], *, width: int) -> RenderableTyp
     statuses = list(statuses)
     if not statuses:
         return Text("No jobs. A trainer registers its job when it starts.")
-    wide = width >= _WIDE
+    wide, narrow = width >= _WIDE, width < _NARROW
     table = bare_table()
     table.add_column("job", overflow="fold")
-    table.add_column("attempt of" if wide else "attempt", no_wrap=True)
+    if not narrow:
+        table.add_column("attempt of" if wide else "attempt", no_wrap=True)
     numbers = ["needs", "planned", "lead", "fell back"]
     for name in ["ranks", *numbers, "waiting"] if wide else numbers:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("state", overflow="fold")
     for status in statuses:
-        table.add_row(*_row(status, wide=wide))
+        table.add_row(*_row(status, wide=wide, narrow=narrow))
     return table
 
 
@@ -49,7 +52,7 @@ def bare_table() -> Table:
     return Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
 
 
-def _row(status: pb.JobStatus, *, wide: bool) -> Sequence[Text]:
+def _row(status: pb.JobStatus, *, wide: bool, narrow: bool) -> Sequence[Text]:
     state = state_of(status)
     planned = status.last_planned_iteration
     cells = [
@@ -63,7 +66,7 @@ def _row(status: pb.JobStatus, *, wide: bool) -> Sequence[Text]:
     said = f"{state} for {ago(status.quiet_ms)}" if state is JobState.IDLE else str(state)
     return [
         Text(printable(status.job_id)),
-        Text(attempt(status.attempt)),
+        *([] if narrow else [Text(attempt(status.attempt))]),
         *cells,
         Text(said, style=STATE_STYLES[state]),
     ]

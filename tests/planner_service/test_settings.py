@@ -31,6 +31,23 @@ def test_argument_comes_before_environment_before_default(monkeypatch: pytest.Mo
     assert (loaded.listen, loaded.search_workers) == ("127.0.0.1:4321", 3)
 
 
+@pytest.mark.parametrize(
+    ("name", "held", "allowed"),
+    [
+        (settings.ALLOW_INSECURE, "maybe", "true and false"),
+        (settings.SEARCH_WORKERS, "two", "a whole number"),
+        (settings.SOCKET_MODE, "888", "three octal digits"),
+        (settings.LOG_LEVEL, "loud", "'DEBUG', 'INFO', 'WARNING' or 'ERROR'"),
+    ],
+)
+def test_what_is_refused_is_told_with_what_is_allowed(
+    monkeypatch: pytest.MonkeyPatch, name: str, held: str, allowed: str
+) -> None:
+    monkeypatch.setenv(name, held)
+    with pytest.raises(SettingsError, match=rf"^{name}: holds '{held}'; .*{allowed}"):
+        load_settings()
+
+
 def test_empty_variable_means_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(settings.SEARCH_WORKERS, "")
     assert load_settings().search_workers == 0

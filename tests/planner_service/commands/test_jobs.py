@@ -160,6 +160,7 @@ def test_tls_and_plain_text_are_told_apart(dip: Callable[..., Ran], tmp_path: Pa
             assert (no_tls.code, "no TLS at that address" in no_tls.err) == (UNREACHABLE, True)
             wants_tls = await in_thread(dip, "jobs", "--endpoint", secure.address)
             assert (wants_tls.code, "DIP_TLS_CA_FILE" in wants_tls.err) == (UNREACHABLE, True)
+            assert "Check that `dip serve` runs" not in no_tls.err + wants_tls.err  # it does
 
     run(scenario())
 

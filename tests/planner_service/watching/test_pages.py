@@ -66,6 +66,13 @@ def drawn(page: RenderableType, width: int, *, color: bool = False) -> str:
     return file.getvalue()
 
 
+def test_a_narrow_terminal_shows_the_names_of_jobs_whole() -> None:
+    text = drawn(jobs_table([status(job_id="vlm-blue")], width=60), 60)
+    assert "vlm-blue" in text
+    assert "attempt" not in text
+    assert "attempt" in drawn(jobs_table([status(job_id="vlm-blue")], width=80), 80)
+
+
 @pytest.mark.parametrize("width", [40, 80, 120, 200])
 def test_pages_fit_the_terminal(width: int) -> None:
     for page in (jobs_table([status()] * 3, width=width), job_page(job("why " * 100), width=width)):
