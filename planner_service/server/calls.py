@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from dip.errors import InvalidRequestError
 from dip.validation import validate_plan_request
 
+from planner_service.access import current_caller
 from planner_service.pool import (
     Cancelled,
     Failed,
@@ -21,6 +22,7 @@ from planner_service.pool import (
 from planner_service.pool.budgets import FIRST_BUDGET_MS
 from planner_service.server import refusals
 from planner_service.server.marks import marked_answer
+from planner_service.server.places import Places
 from planner_service.server.telling import tell_solved
 from planner_service.tracing import tracer
 
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
 CALLS_LANE: Final = ""
 """All calls of Plan, and all registrations, share one turn beside the jobs, whose trainers wait: however many there
-are, a batch waits for one of them at most."""
+are, a batch waits for one of them at most. In it clients take turns (`Places`)."""
 
 _ANSWER_MARGIN_S: Final = 0.25
 _NO_DEADLINE_S: Final = 365 * 24 * 3600.0
@@ -43,7 +45,7 @@ class PlanningCalls:
     Parameters
     ----------
     max_calls
-        Calls that may wait or run.
+        Calls that may wait or run; half of them of one client.
     max_budget_ms, grace_ms
         The longest search, and what it may overrun by.
     """
@@ -54,6 +56,7 @@ class PlanningCalls:
         self._max_budget_ms = max_budget_ms
         self._grace_ms = grace_ms
         self._calls = 0
+        self._places = Places()
 
     async def plan(self, request: pb.PlanRequest, context: Context) -> bytes:
         """Plan a batch; the answer is a serialized PlanResponse.
@@ -65,14 +68,18 @@ class PlanningCalls:
         """
         if self._calls >= self._max_calls:
             raise refusals.exhausted(f"{self._calls} calls of Plan are running already", retry_ms=1_000)
+        if self._places.taken() >= max(1, self._max_calls // 2):
+            whose = f"calls of Plan of {current_caller().name}"
+            raise refusals.exhausted(f"{self._places.taken()} {whose} are running already", retry_ms=1_000)
         self._calls += 1
         try:
-            await asyncio.to_thread(validate_plan_request, request)
-            return await self._solve(request, context)
+            with self._places.place() as order:
+                await asyncio.to_thread(validate_plan_request, request)
+                return await self._solve(request, context, order)
         finally:
             self._calls -= 1
 
-    async def _solve(self, request: pb.PlanRequest, context: Context) -> bytes:
+    async def _solve(self, request: pb.PlanRequest, context: Context, order: tuple[int, ...]) -> bytes:
         left_s = remaining_s(context)
         if left_s is not None and left_s <= _ANSWER_MARGIN_S:
             # A worker that began would be killed, and others' solves would wait for a fresh one.
@@ -81,7 +88,7 @@ class PlanningCalls:
         solve = self._pool.submit(
             PlanTask(request=request.SerializeToString(deterministic=True), budget_ms=budget_ms),
             lane=CALLS_LANE,
-            order=(),
+            order=order,
             limit_s=limit_s,
         )
         try:

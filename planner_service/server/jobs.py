@@ -18,6 +18,7 @@ from planner_service.access import current_caller
 from planner_service.pool import Cancelled, Failed, Partitioned, PartitionTask, Refused, SolverPool
 from planner_service.server import refusals
 from planner_service.server.calls import CALLS_LANE
+from planner_service.server.places import Places
 from planner_service.store import JobRecord, PlanStore
 from planner_service.tracing import tracer
 
@@ -85,6 +86,7 @@ class Jobs:
         self._on_over = on_over
         self._registrations: dict[tuple[str, int], asyncio.Task[JobRecord | refusals.RefusalError]] = {}
         self._admitted: dict[tuple[str, int], str] = {}  # whose attempts are being decided on
+        self._places = Places()
         self._specs: dict[str, CurrentJob] = {}  # the job asked for last comes last
 
     async def register(self, request: pb.RegisterJobRequest) -> pb.RegisterJobResponse:
@@ -206,13 +208,13 @@ class Jobs:
     async def _partition(self, request: pb.RegisterJobRequest) -> bytes:
         if request.partition.chunks:
             return request.partition.SerializeToString(deterministic=True)
-        solve = self._pool.submit(
-            PartitionTask(request=request.SerializeToString(), budget_ms=PARTITION_BUDGET_MS),
-            lane=CALLS_LANE,
-            order=(),
-            limit_s=(PARTITION_BUDGET_MS + self._grace_ms) / 1000,
-        )
-        with tracer().part("partition"):
+        with self._places.place() as order, tracer().part("partition"):
+            solve = self._pool.submit(
+                PartitionTask(request=request.SerializeToString(), budget_ms=PARTITION_BUDGET_MS),
+                lane=CALLS_LANE,
+                order=order,
+                limit_s=(PARTITION_BUDGET_MS + self._grace_ms) / 1000,
+            )
             result = await solve.result()
         match result:
             case Partitioned(partition=partition):

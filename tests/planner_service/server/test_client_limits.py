@@ -11,7 +11,7 @@ import pytest
 import scripted_engine
 from access_files import AccessFile, Metadata, bearer
 from dip.planner.v1 import planner_pb2 as pb
-from serving import client, planner, refusal, register, retry_delay, run, stream, submit, take
+from serving import batch, client, planner, refusal, register, retry_delay, run, spec, stream, submit, take
 
 from planner_service import settings as names
 from planner_service.store import MemoryStore
@@ -191,3 +191,22 @@ async def _is_exhausted_by(call: Any) -> bool:
     except grpc.aio.AioRpcError as error:
         return bool(error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED)
     return False
+
+
+def test_calls_of_plan_take_turns_with_anothers(access: AccessFile) -> None:
+    async def scenario() -> None:
+        async with site(access, max_queued_batches=8, search_workers=1) as found:
+            slow = pb.PlanRequest(job=spec(), batch=batch(scripted_engine.HANG_WITH_PLAN))
+            greedy = [asyncio.ensure_future(found.stub.Plan(slow, metadata=found.greedy)) for _ in range(5)]
+            (refused,), waiting = await asyncio.wait(greedy, return_when=asyncio.FIRST_COMPLETED)
+            error = refused.exception()
+            assert isinstance(error, grpc.aio.AioRpcError)
+            assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert "calls of Plan of token:greedy" in str(error.details())
+            await found.stub.Plan(pb.PlanRequest(job=spec(), batch=batch()), metadata=found.modest)
+            await found.stub.RegisterJob(register("modest-job"), metadata=found.modest)
+            assert sum(call.done() for call in waiting) <= 2
+            for call in waiting:
+                call.cancel()
+
+    run(scenario(), limit_s=60)
