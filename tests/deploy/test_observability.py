@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from needed import needs
 from observability_files import ALERTS, dashboard, expressions, panels, rules, selectors
 
 from planner_service.metrics.catalogue import REGISTRY
 from planner_service.metrics.table import described
+
+needs_promtool = needs("promtool")
 
 RUNBOOK = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
 
@@ -160,13 +162,13 @@ def test_runbook_tells_of_no_alert_that_is_not_there() -> None:
     assert told == [rule["alert"] for rule in rules()]
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool on this machine")
+@needs_promtool
 def test_prometheus_takes_the_rules() -> None:
     checked = subprocess.run(["promtool", "check", "rules", str(ALERTS)], capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool on this machine")
+@needs_promtool
 def test_prometheus_takes_the_queries(tmp_path: Path) -> None:
     """As recording rules, which promtool parses; Grafana fills its variables in before."""
     written = []
@@ -180,7 +182,7 @@ def test_prometheus_takes_the_queries(tmp_path: Path) -> None:
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool on this machine")
+@needs_promtool
 def test_alerts_fire_on_what_they_are_for() -> None:
     tests = Path(__file__).with_name("prometheus-alerts-test.yaml")
     checked = subprocess.run(["promtool", "test", "rules", str(tests)], capture_output=True, text=True, check=False)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from needed import needs_openssl
+from needed import needs, needs_openssl
 from waiting import PATIENCE_S, until
 
 from planner_service.settings import PREFIX, Settings
@@ -237,7 +237,7 @@ def test_slurm_on_one_node_needs_no_secrets_and_ends_on_a_signal(tmp_path: Path,
     assert is_empty(process.pid)
 
 
-@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="no shellcheck on this machine")
+@needs("shellcheck")
 def test_scripts_pass_shellcheck() -> None:
     scripts = sorted(map(str, [*DEPLOY.rglob("*.sh"), SBATCH]))
     done = subprocess.run(["shellcheck", "--severity=warning", *scripts], capture_output=True, text=True)
