@@ -29,6 +29,8 @@ FALLBACK_LIMIT_S: Final = 10.0
 _STARTS_BEFORE_FAILING = 3
 _LONGEST_PAUSE_S = 5.0
 _FRESH_STARTS = 3
+_SLOW_START_S = 5.0
+"""From when on the log tells: an operator who sees no plans for a while finds out why."""
 
 _log = logging.getLogger(__name__)
 
@@ -121,6 +123,7 @@ class SolverPool:
     async def _tend(self) -> None:
         """Keep one worker alive and busy, for ever."""
         while True:
+            began_s = time.monotonic()
             try:
                 worker = await WorkerProcess.start(engine=self._engine, memory_bytes=self._memory_bytes)
             except (WorkerLostError, OSError) as error:  # OSError: no process or descriptor to be had
@@ -129,6 +132,8 @@ class SolverPool:
                 continue
             self._failed_starts = 0
             metrics.worker_ready()
+            if (took_s := time.monotonic() - began_s) > _SLOW_START_S:
+                _log.info("a solver process was slow to start", extra=logs.fields(took_ms=int(took_s * 1000)))
             try:
                 while (solve := await self._next(worker)) is not None:
                     worker.works_on(solve.log_fields)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import time
@@ -30,6 +31,7 @@ from planner_service.pool import (
     SolverPool,
     process,
 )
+from planner_service.pool import pool as pool_module
 from planner_service.pool.solve import FRESH_START_S
 
 if TYPE_CHECKING:
@@ -378,6 +380,18 @@ def test_start_that_the_system_refuses_is_tried_again(monkeypatch: pytest.Monkey
             await warm(made)
 
     run(scenario())
+
+
+def test_slow_start_is_told(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(pool_module, "_SLOW_START_S", 0.0)
+    caplog.set_level(logging.INFO)
+
+    async def scenario() -> None:
+        async with pool() as made:
+            await warm(made)
+
+    run(scenario())
+    assert "a solver process was slow to start" in caplog.messages
 
 
 def test_no_workers_is_not_allowed() -> None:
