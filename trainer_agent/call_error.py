@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import grpc
 from dip.connecting import advice, explanation
+from dip.validation import shown_text
+from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
@@ -16,6 +18,10 @@ if TYPE_CHECKING:
 
     from trainer_agent.connections import Connection
 
+LONGEST_RETRY_S = 60.0
+"""How long a planner may have its client wait; it would be waited for as long as one likes that is broken, or lies."""
+
+_SHOWN_CHARACTERS = 1_000
 _CONTRACT_CODES = frozenset(
     {
         grpc.StatusCode.INVALID_ARGUMENT,
@@ -110,7 +116,8 @@ def call_error(
     """
     code, details, retry_after_s = grpc.StatusCode.CANCELLED, "cancelled", 0.0
     if isinstance(cause, grpc.Call):
-        code, details, retry_after_s = cause.code(), cause.details() or "no details", _retry_after_s(cause)
+        code, retry_after_s = cause.code(), _retry_after_s(cause)
+        details = shown_text(cause.details() or "no details", _SHOWN_CHARACTERS)
     elif isinstance(cause, grpc.RpcError):
         # Every error that gRPC raises for a call is the call itself; its type stubs know only the bare RpcError.
         code, details = grpc.StatusCode.UNKNOWN, str(cause)
@@ -128,10 +135,14 @@ def call_error(
 def _retry_after_s(call: grpc.Call) -> float:
     try:
         status = rpc_status.from_call(call)
-    except ValueError:  # the trailing metadata contradicts the call: nothing to learn from it
-        return 0.0
-    for detail in status.details if status is not None else ():
-        info = error_details_pb2.RetryInfo()
-        if detail.Unpack(info):
-            return max(0.0, info.retry_delay.seconds + info.retry_delay.nanos * 1e-9)
+        for detail in status.details if status is not None else ():
+            info = error_details_pb2.RetryInfo()
+            if detail.Unpack(info):
+                asked_s = info.retry_delay.seconds + info.retry_delay.nanos * 1e-9
+                return min(max(0.0, asked_s), LONGEST_RETRY_S)
+    except (
+        ValueError,
+        DecodeError,
+    ):  # it contradicts the call, or is none: nothing to learn from it
+        pass
     return 0.0

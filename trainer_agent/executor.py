@@ -237,7 +237,9 @@ class Executor:
             except PlanError as error:
                 plan, reason = None, f"refused: {error}"
         if reason and taken.plan is not None:
-            _log.warning("iteration %d: %s", taken.iteration, reason, extra=about.iteration(taken.iteration))
+            _log.warning(
+                "iteration %d: %s", taken.iteration, shown_reason(reason), extra=about.iteration(taken.iteration)
+            )
         ballot = Ballot(
             attempt=self._source.attempt,
             iteration=taken.iteration,

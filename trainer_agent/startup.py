@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import grpc
+from dip.errors import InvalidRequestError
 from dip.partition import default_partition
 from dip.planner.v1 import planner_pb2 as pb
+from dip.validation import validate_partition
+from dip.validation.limits import MAX_INT64
 
 from trainer_agent import about
 from trainer_agent.call_error import PlannerCallError
@@ -185,8 +188,29 @@ class FirstRegistration:
             if error.code != grpc.StatusCode.FAILED_PRECONDITION or not self._supersede(client):
                 raise
             answer = client.register_job(self._request, timeout_s=timeout_s)
+        self._check(answer.partition, client)
         self._request.partition.CopyFrom(answer.partition)
         return Start(registration=self._request, registered=True, own_name=self._own_name)
+
+    def _check(self, partition: pb.Partition, client: PlannerClient) -> None:
+        """Take no partition from a planner that is none of this model, or another than the one that is loaded.
+
+        Raises
+        ------
+        PlannerCallError
+            As where the planner is broken.
+        """
+        loaded, why = self._request.partition, ""
+        try:
+            validate_partition(self._request.spec, partition)
+        except InvalidRequestError as error:
+            why = f"it answers with a partition that is none of this job: {error}"
+        if loaded.chunks and partition != loaded:
+            why = "it answers with another partition than the one that is loaded"
+        if why:
+            raise PlannerCallError(
+                rpc="RegisterJob", endpoint=str(client.endpoint), code=grpc.StatusCode.INTERNAL, details=why
+            )
 
     def _supersede(self, client: PlannerClient) -> bool:
         """Take a number above the planner's, where an earlier start's clock was ahead of this one's."""
@@ -194,7 +218,7 @@ class FirstRegistration:
             known = client.get_job(pb.GetJobRequest(job_id=self._request.job_id)).status.attempt
         except PlannerCallError:  # what was refused is no attempt then, but the job itself
             return False
-        if known < self._request.attempt:
+        if not self._request.attempt <= known < MAX_INT64:
             return False
         self._request.attempt = known + 1
         return True

@@ -6,6 +6,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dip.validation import shown_reason
+
 from trainer_agent import about
 
 if TYPE_CHECKING:
@@ -71,6 +73,7 @@ class FallbackLog:
 
     def note(self, iteration: int, reason: str) -> None:
         """Count one, and warn if the last warning was long enough ago."""
+        reason = shown_reason(reason)  # names of a plan that was refused, and what a planner says, are in it
         self.count += 1
         self._unsaid += 1
         self.last_reason = reason

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dip.digests import batch_digest, partition_digest, streamed_digest
+from dip.validation import shown_reason
 
 from trainer_agent.plans import RankPlan
 
@@ -217,7 +218,7 @@ class ScheduleWindow:
 
     def _check(self, answer: pb.StreamSchedulesResponse) -> _Arrived | Unplanned:
         if answer.WhichOneof("result") != "schedule":
-            return Unplanned(f"not planned: {answer.unplanned_reason or 'no reason given'}")
+            return Unplanned(f"not planned: {shown_reason(answer.unplanned_reason) or 'no reason given'}")
         streamed = answer.schedule
         if streamed.schedule.rank != self._rank or len(streamed.schedule_digests) != self._ranks:
             return Unplanned(

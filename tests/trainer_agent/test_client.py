@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import cases
 import grpc
@@ -11,8 +11,10 @@ import pytest
 from dip.connecting import Endpoints
 from dip.planner.v1 import planner_pb2 as pb
 from fake_planner import FakePlanner
+from google.protobuf import any_pb2
+from google.rpc import status_pb2
 
-from trainer_agent.call_error import PlannerCallError
+from trainer_agent.call_error import LONGEST_RETRY_S, PlannerCallError
 from trainer_agent.client import PlannerClient
 
 if TYPE_CHECKING:
@@ -102,6 +104,45 @@ def test_the_delay_that_the_planner_asks_for_is_read(planner: FakePlanner, clien
     with pytest.raises(PlannerCallError, match="queue full") as caught:
         client.submit_batch(submission())
     assert caught.value.retry_after_s == pytest.approx(1.5)
+
+
+def test_no_delay_that_a_planner_asks_for_is_too_long_to_wait(planner: FakePlanner, client: PlannerClient) -> None:
+    planner.fail_at("SubmitBatch", 1, grpc.StatusCode.RESOURCE_EXHAUSTED, "wait", retry_after_s=2e11)
+    with pytest.raises(PlannerCallError, match="wait") as caught:
+        client.submit_batch(submission())
+    assert caught.value.retry_after_s == LONGEST_RETRY_S
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        b"\xff\xff",
+        status_pb2.Status(
+            code=8,
+            message="no",
+            details=[any_pb2.Any(type_url="type.googleapis.com/google.rpc.RetryInfo", value=b"\xff\xff")],
+        ).SerializeToString(),
+    ],
+)
+def test_details_that_cannot_be_read_ask_for_no_delay(
+    planner: FakePlanner, client: PlannerClient, monkeypatch: pytest.MonkeyPatch, told: bytes
+) -> None:
+    def submit(_: object, context: grpc.ServicerContext) -> NoReturn:
+        context.set_trailing_metadata((("grpc-status-details-bin", told),))
+        context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "no")
+
+    monkeypatch.setattr(planner, "_enter", lambda _, request, context: submit(request, context))
+    with pytest.raises(PlannerCallError, match="no") as caught:
+        client.submit_batch(submission())
+    assert caught.value.retry_after_s == 0.0
+
+
+def test_what_a_planner_says_is_one_line_that_steers_no_terminal(planner: FakePlanner, client: PlannerClient) -> None:
+    planner.fail_at("SubmitBatch", 1, grpc.StatusCode.NOT_FOUND, "no\njob \x1b[2J" + "x" * 2_000)
+    with pytest.raises(PlannerCallError) as caught:
+        client.submit_batch(submission())
+    assert caught.value.details.startswith(r"no job \x1b[2Jx")
+    assert len(str(caught.value)) < 1_200
 
 
 def test_a_planner_that_never_answers_is_given_up(planner: FakePlanner, client: PlannerClient) -> None:

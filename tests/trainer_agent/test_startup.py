@@ -246,6 +246,45 @@ def test_a_clock_that_went_back_does_not_keep_a_job_from_starting(planner: FakeP
     assert start.registration.attempt == ahead + 1
 
 
+def test_no_number_is_above_the_largest(planner: FakePlanner, client: PlannerClient) -> None:
+    planner.RegisterJob(pb.RegisterJobRequest(job_id="vlm", attempt=2**63 - 1, spec=SPEC), None)
+    planner.fail_at("RegisterJob", 2, grpc.StatusCode.FAILED_PRECONDITION, "superseded")
+    with pytest.raises(PlannerCallError, match="superseded"):
+        decide(client, job_id="vlm")()
+
+
+def without_a_layer(partition: pb.Partition) -> pb.Partition:
+    made = pb.Partition()
+    made.CopyFrom(partition)
+    made.chunks.pop()
+    return made
+
+
+@pytest.mark.parametrize(
+    ("loaded", "answered", "why"),
+    [
+        (None, without_a_layer(CHOSEN), "none of this job"),
+        (None, pb.Partition(), "none of this job"),
+        (default_partition(SPEC), CHOSEN, "another partition than the one that is loaded"),
+    ],
+)
+def test_a_partition_that_would_train_another_model_is_not_taken(
+    planner: FakePlanner,
+    client: PlannerClient,
+    caplog: pytest.LogCaptureFixture,
+    loaded: pb.Partition | None,
+    answered: pb.Partition,
+    why: str,
+) -> None:
+    earlier = pb.RegisterJobRequest(job_id="vlm", attempt=NOW_US, spec=SPEC, partition=answered)
+    planner.RegisterJob(earlier, None)
+    planner._store.registered.partition.CopyFrom(answered)
+    start = decide(client, job_id="vlm", request=pb.RegisterJobRequest(spec=SPEC, partition=loaded))()
+    assert not start.registered
+    assert start.registration.partition == (loaded or default_partition(SPEC))
+    assert why in caplog.text
+
+
 @pytest.mark.parametrize(
     "code",
     [grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION],

@@ -27,6 +27,13 @@ def test_the_first_is_said_at_once_and_the_rest_together(caplog: pytest.LogCaptu
     ]
 
 
+def test_no_reason_begins_a_line_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        FallbackLog().note(0, "refused: module 'a\n2026-11-30 INFO all is well \x1b[2J'")
+    (record,) = caplog.records
+    assert record.getMessage().isprintable()
+
+
 def test_a_quiet_one_only_counts(caplog: pytest.LogCaptureFixture) -> None:
     log = FallbackLog(quiet=True)
     log.note(3, "no planner")

@@ -77,6 +77,7 @@ def changed(change: Callable[[pb.StreamedSchedule], object]) -> pb.StreamSchedul
         (changed(lambda s: setattr(s, "batch_digest", bytes(32))), "another batch"),
         (pb.StreamSchedulesResponse(iteration=0, unplanned_reason="search failed"), "not planned: search failed"),
         (pb.StreamSchedulesResponse(iteration=0), "no reason given"),
+        (pb.StreamSchedulesResponse(iteration=0, unplanned_reason="a\nb \x1b[2J"), r"not planned: a b \x1b[2J"),
     ],
 )
 def test_what_is_not_this_ranks_plan_of_this_batch_is_refused(made: pb.StreamSchedulesResponse, why: str) -> None:
@@ -84,6 +85,13 @@ def test_what_is_not_this_ranks_plan_of_this_batch_is_refused(made: pb.StreamSch
     window.expect(0, BATCH)
     window.put(made)
     assert why in reason(window.take(0, wait_s=0.0))
+
+
+def test_of_a_reason_that_is_megabytes_long_little_is_kept() -> None:
+    window = make_window()
+    window.expect(0, BATCH)
+    window.put(pb.StreamSchedulesResponse(iteration=0, unplanned_reason="x" * 2**22))
+    assert len(reason(window.take(0, wait_s=0.0))) < 500
 
 
 def test_a_plan_of_another_batch_under_the_same_number_is_refused() -> None:

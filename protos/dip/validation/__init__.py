@@ -7,7 +7,7 @@ from dip.validation.names import JOB_ID_RULE, is_job_id, validate_names
 from dip.validation.partition import validate_partition
 from dip.validation.plan import validate_plan_request
 from dip.validation.register import validate_register_job
-from dip.validation.report import shown_reason, validate_report_execution
+from dip.validation.report import shown_reason, shown_text, validate_report_execution
 from dip.validation.stream import validate_stream_schedules
 from dip.validation.submit import validate_submit_batch
 
@@ -15,6 +15,7 @@ __all__ = [
     "JOB_ID_RULE",
     "is_job_id",
     "shown_reason",
+    "shown_text",
     "validate_batch",
     "validate_get_job",
     "validate_get_plan",

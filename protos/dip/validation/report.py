@@ -72,8 +72,13 @@ def shown_reason(reason: str) -> str:
     A report is not refused for the sake of a message, so the message is made to fit: one line, at most
     `MAX_REASON_LENGTH` characters, what cannot be printed escaped.
     """
-    line = " ".join(reason[:MAX_REASON_LENGTH].split())
-    return "".join(map(_escaped, line))[:MAX_REASON_LENGTH]
+    return shown_text(reason, MAX_REASON_LENGTH)
+
+
+def shown_text(text: str, longest: int) -> str:
+    """Return a text of somebody else as one line of so many characters at most, what cannot be printed escaped."""
+    line = " ".join(text[:longest].split())
+    return "".join(map(_escaped, line))[:longest]
 
 
 def _escaped(character: str) -> str:
