@@ -48,7 +48,9 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             answer = health.Check(health_pb2.HealthCheckRequest(), timeout=arguments.timeout)
         except grpc.RpcError as error:
-            print(f"{address}: {error.code().name}, {error.details()}", file=sys.stderr)
+            ends = "Socket closed" in (error.details() or "")
+            hint = "; a planner with TLS answers on DIP_HEALTH_LISTEN, in plain text" if ends else ""
+            print(f"{address}: {error.code().name}, {error.details()}{hint}", file=sys.stderr)
             return UNHEALTHY
     name = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
     print(f"{address}: {name}")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
+import trustme
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 if TYPE_CHECKING:
@@ -50,6 +51,18 @@ def test_nobody_there_is_not_healthy_and_said(served: Served, dip: Callable[...,
     ran = dip("health", f"127.0.0.1:{served.port}")
     assert ran.code == 1
     assert ran.err.startswith(f"127.0.0.1:{served.port}: UNAVAILABLE")
+
+
+def test_an_address_with_tls_is_told_from_nobody(dip: Callable[..., Any]) -> None:
+    issued = trustme.CA().issue_cert("127.0.0.1")
+    credentials = grpc.ssl_server_credentials([(issued.private_key_pem.bytes(), issued.cert_chain_pems[0].bytes())])
+    server = grpc.server(ThreadPoolExecutor(1))
+    port = server.add_secure_port("127.0.0.1:0", credentials)
+    server.start()
+    ran = dip("health", f"127.0.0.1:{port}")
+    server.stop(None)
+    assert ran.code == 1
+    assert ran.err.endswith("; a planner with TLS answers on DIP_HEALTH_LISTEN, in plain text\n")
 
 
 @pytest.mark.parametrize(
