@@ -140,9 +140,6 @@ def _retry_after_s(call: grpc.Call) -> float:
             if detail.Unpack(info):
                 asked_s = info.retry_delay.seconds + info.retry_delay.nanos * 1e-9
                 return min(max(0.0, asked_s), LONGEST_RETRY_S)
-    except (
-        ValueError,
-        DecodeError,
-    ):  # it contradicts the call, or is none: nothing to learn from it
-        pass
+    except (ValueError, DecodeError):
+        pass  # the trailing metadata contradicts the call, or cannot be read: nothing to learn from it
     return 0.0
