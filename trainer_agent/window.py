@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from dip.digests import batch_digest, partition_digest, streamed_digest
 from dip.validation import shown_reason
+from dip.validation.limits import MAX_INT64
 
 from trainer_agent.plans import RankPlan
 
@@ -210,7 +211,8 @@ class ScheduleWindow:
         return f"{waited}; the batch is not handed over ({self._held_up})" if self._held_up else waited
 
     def _wanted(self, iteration: int) -> bool:
-        return iteration in self._expected or iteration >= self._horizon
+        # The largest number of all has none after it that a stream could be opened at.
+        return iteration in self._expected or self._horizon <= iteration < MAX_INT64
 
     def _has_room(self, iteration: int) -> bool:
         early = sum(held not in self._expected for held in self._held)

@@ -87,6 +87,13 @@ def test_what_is_not_this_ranks_plan_of_this_batch_is_refused(made: pb.StreamSch
     assert why in reason(window.take(0, wait_s=0.0))
 
 
+@pytest.mark.parametrize("iteration", [2**63 - 1, 2**63 - 2, -1, -(2**63)])
+def test_no_number_of_an_answer_keeps_the_next_stream_from_being_asked_for(iteration: int) -> None:
+    window = make_window()
+    window.put(pb.StreamSchedulesResponse(iteration=iteration, unplanned_reason="hostile"))
+    assert pb.StreamSchedulesRequest(first_iteration=window.next_needed()).first_iteration >= 0
+
+
 def test_of_a_reason_that_is_megabytes_long_little_is_kept() -> None:
     window = make_window()
     window.expect(0, BATCH)
