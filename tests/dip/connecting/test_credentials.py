@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import grpc
 import pytest
-from certificates import Authority
 from dip.connecting import (
     ClientFiles,
     ClientFilesError,
@@ -22,14 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from certificates import Pair
+    from certificates import Authority, Pair
 
 PATIENCE_S = 20.0
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
 
 
 @pytest.fixture

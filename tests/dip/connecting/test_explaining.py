@@ -21,11 +21,6 @@ PATIENCE_S = 20.0
 
 
 @pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
-
-
-@pytest.fixture
 def why(authority: Authority) -> Iterator[Callable[..., str]]:
     """Connect to a server with these certificates, in vain; return the explanation."""
     servers: list[grpc.Server] = []

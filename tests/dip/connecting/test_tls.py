@@ -19,11 +19,6 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
-
-
-@pytest.fixture
 def pair(authority: Authority) -> Pair:
     return authority.pair("agent")
 
