@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from planner_service.metrics import catalogue
 
 OutcomeKind = Literal["search", "interrupted", "fixed", "remembered", "late", "refused", "failed", "abandoned"]
 
 # Named at once, so that a rate is there from the first of each on.
-_SETTLED: Final = {
-    outcome: catalogue.SETTLED_BATCHES.labels(outcome)
-    for outcome in ("search", "interrupted", "fixed", "remembered", "late", "refused", "failed", "abandoned")
-}
+_SETTLED: Final = {outcome: catalogue.SETTLED_BATCHES.labels(outcome) for outcome in get_args(OutcomeKind)}
 _SOLVES: Final = {task: catalogue.SOLVE_SECONDS.labels(task) for task in ("plan", "partition")}
 
 

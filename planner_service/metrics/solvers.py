@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from planner_service.metrics import catalogue
 
 Reason = Literal["overran", "died", "cancelled", "unready"]
 
-_ENDS: Final = {reason: catalogue.WORKER_ENDS.labels(reason) for reason in ("overran", "died", "cancelled", "unready")}
+_ENDS: Final = {reason: catalogue.WORKER_ENDS.labels(reason) for reason in get_args(Reason)}
 
 
 def pool_opened(workers: int) -> None:

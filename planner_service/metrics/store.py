@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from planner_service.metrics import catalogue
 
 StoreFailure = Literal["away", "full", "unusable"]
 
-_ERRORS: Final = {error: catalogue.STORE_ERRORS.labels(error) for error in ("away", "full", "unusable")}
+_ERRORS: Final = {error: catalogue.STORE_ERRORS.labels(error) for error in get_args(StoreFailure)}
 
 
 def store_available(answers: bool) -> None:
