@@ -27,7 +27,7 @@ SERVICE = "/dip.planner.v1.PlannerService/"
 SHORT_MS = 300
 LARGE = 2**20
 WINDOW = 2**16
-EXHAUSTED, DEADLINE = "grpc-status\x018", "grpc-status\x014"
+DEADLINE = "grpc-status\x014"
 
 
 class Answering:
@@ -88,7 +88,8 @@ def test_connection_that_comes_to_nothing_is_ended(
         async with planner() as server, client(server) as stub:
             for address in (server.address, server.health_address):
                 assert await asyncio.to_thread(hangs_up, address, begin)
-            await stub.ListJobs(pb.ListJobsRequest())
+            # On a busy machine its own greeting may come too late at first.
+            await stub.ListJobs(pb.ListJobsRequest(), wait_for_ready=True)
 
     run(scenario())
 
@@ -189,7 +190,7 @@ def test_of_large_requests_that_trickle_few_are_received_at_once() -> None:
             for stream in streams:
                 connection.send(http2.headers(stream, SERVICE + "SubmitBatch"))
                 connection.send_data(stream, b"\0" + LARGE.to_bytes(4, "big"))
-            connection.set_patience(1.0)
+            connection.set_patience(3.0)  # so long without a word: no more is taken
             frames = connection.frames()
             with contextlib.suppress(TimeoutError):
                 while True:
