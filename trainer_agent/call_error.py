@@ -60,10 +60,19 @@ class PlannerCallError(TrainerAgentError):
         What the planner, or gRPC on its behalf, said about it.
     retry_after_s
         How long the planner asks to wait before the next try; 0 where it does not.
+    explained
+        Whether the details say what keeps this side from connecting, and how to set it right.
     """
 
     def __init__(
-        self, *, rpc: str, endpoint: str, code: grpc.StatusCode, details: str, retry_after_s: float = 0.0
+        self,
+        *,
+        rpc: str,
+        endpoint: str,
+        code: grpc.StatusCode,
+        details: str,
+        retry_after_s: float = 0.0,
+        explained: bool = False,
     ) -> None:
         super().__init__(f"{rpc} at planner {endpoint}: {code.name}: {details}")
         self.rpc = rpc
@@ -71,6 +80,7 @@ class PlannerCallError(TrainerAgentError):
         self.code = code
         self.details = details
         self.retry_after_s = retry_after_s
+        self.explained = explained
 
     @property
     def outage(self) -> bool:
@@ -123,12 +133,18 @@ def call_error(
         code, details = grpc.StatusCode.UNKNOWN, str(cause)
     if code == grpc.StatusCode.CANCELLED and connection.left:
         details = f"left for another planner: {connection.left}"
-    if code == grpc.StatusCode.UNAVAILABLE and (why := explanation(details, connection.endpoint, connection.tls)):
+    why = explanation(details, connection.endpoint, connection.tls) if code == grpc.StatusCode.UNAVAILABLE else ""
+    if why:
         details = f"{why} (gRPC: {details})"
     if what_to_do := advice(code, files):
         details = f"{details}; {what_to_do}"
     return PlannerCallError(
-        rpc=rpc, endpoint=str(connection.endpoint), code=code, details=details, retry_after_s=retry_after_s
+        rpc=rpc,
+        endpoint=str(connection.endpoint),
+        code=code,
+        details=details,
+        retry_after_s=retry_after_s,
+        explained=bool(why),
     )
 
 

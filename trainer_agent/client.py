@@ -118,15 +118,15 @@ class PlannerClient:
         self._connections.speak_to(connections[found].endpoint)
         return True
 
-    def why_unreachable(self, request: pb.GetJobRequest) -> str:
-        """Ask all planners once more, and say why the first does not answer that did not."""
+    def why_unreachable(self, request: pb.GetJobRequest) -> PlannerCallError | None:
+        """Ask all planners once more, and tell why the first does not answer that did not; None: all did by now."""
         connections, calls = self._ask_all(request, timeout_s=EXPLAINED_S, wait_for_ready=False)
         for connection, call in zip(connections, calls, strict=True):
             try:
                 call.result()
             except (grpc.RpcError, grpc.FutureCancelledError) as cause:
-                return call_error("GetJob", connection, self._files, cause).details
-        return ""
+                return call_error("GetJob", connection, self._files, cause)
+        return None
 
     def _ask_all(
         self, request: pb.GetJobRequest, *, timeout_s: float, wait_for_ready: bool

@@ -148,11 +148,16 @@ class FirstRegistration:
             return self._alone()
         asked = pb.GetJobRequest(job_id=self._request.job_id)
         if not self._client.wait_until_reachable(asked, self._wait_s):
+            why = self._client.why_unreachable(asked) if self._wait_s else None
+            remedy, reason = "start one with `dip serve` or unset DIP_PLANNER_ENDPOINT", ""
+            if why is not None:
+                remedy, reason = (why.details, "") if why.explained else (remedy, f" ({why.details})")
             _log.warning(
-                "no planner at %s: start one with `dip serve` or unset DIP_PLANNER_ENDPOINT; training goes on with the "
-                "fixed fallback schedule, and with plans as soon as a planner answers there%s",
+                "no planner at %s: %s; training goes on with the fixed fallback schedule, and with plans as soon as a "
+                "planner answers there%s",
                 self._client.endpoints,
-                f" ({self._client.why_unreachable(asked)})" if self._wait_s else "",
+                remedy,
+                reason,
             )
             return self._alone()
         return self._with_planners(self._client) or self._alone()

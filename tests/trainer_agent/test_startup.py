@@ -129,7 +129,8 @@ def test_a_planner_that_cannot_be_trusted_is_no_reason_not_to_train_and_said_why
     assert not start.registered
     (said,) = caplog.records
     assert f"no planner at {address}" in said.getMessage()
-    assert "the planner's certificate comes from no authority in DIP_TLS_CA_FILE (gRPC: " in said.getMessage()
+    assert ": the planner's certificate comes from no authority in DIP_TLS_CA_FILE (gRPC: " in said.getMessage()
+    assert "dip serve" not in said.getMessage()  # it runs
     assert "\n" not in said.getMessage()
 
 
