@@ -26,12 +26,13 @@ class Admission:
 
     Tokens and certificates are rotated, access files are edited, and mistakes with them are put right, all while a
     training runs: being turned away ends nothing. The planner is asked again as soon as the client's files hold
-    something else, or when another thread was let in, and seldom besides: the change may be at the planner.
+    something else or another planner is spoken to, or when another thread was let in, and seldom besides: the change
+    may be at the planner.
 
     Parameters
     ----------
     changed
-        Returns whether the client's files hold something else than what was turned away.
+        Returns whether the client would ask otherwise than it was turned away for.
     look_every_s
         How often that is asked, in seconds.
     asking

@@ -81,7 +81,7 @@ class PlannerClient:
         self.endpoints = endpoints
         self._files = files
         self._credentials = CredentialSource(files)
-        self._denied_with: Credentials | None = None
+        self._denied: tuple[Endpoint, Credentials] | None = None
         self._connections = connections or Connections(endpoints)
 
     @property
@@ -145,9 +145,12 @@ class PlannerClient:
             self._connections.watch(connection, call)
         return connections, calls
 
-    def shows_something_new(self) -> bool:
-        """Return whether its files hold something else than what a planner denied last."""
-        return self._credentials.current() != self._denied_with
+    def would_ask_otherwise(self) -> bool:
+        """Return whether a call would go to another planner than the last one that was denied, or show something else.
+
+        It goes to another one where a thread has left, meanwhile, the planner that turned another thread away.
+        """
+        return (self.endpoint, self._credentials.current()) != self._denied
 
     def leave(self, endpoint: Endpoint, reason: str) -> bool:
         """End what is under way at a planner with CANCELLED, and speak to the next; return whether there is one."""
@@ -243,7 +246,7 @@ class PlannerClient:
         """Say what went wrong, and speak to the next planner where it may do better."""
         error = call_error(begun.rpc, begun.connection, self._files, cause)
         if error.denied:
-            self._denied_with = begun.credentials
+            self._denied = begun.connection.endpoint, begun.credentials
         if error.elsewhere:
             self._connections.leave(begun.connection, str(error))
         return error

@@ -214,8 +214,8 @@ class Outbox:
 
     def _wait_out(self, error: PlannerCallError) -> None:
         session = self._session
-        if error.denied and session.client.shows_something_new():
-            session.wait_out(None, self._backoff)  # what was denied has been replaced since
+        if error.denied and session.client.would_ask_otherwise():
+            session.wait_out(None, self._backoff)  # what was denied, or who denied it, has been replaced since
             return
         if error.denied:
             session.admission.denied(_WHO, error)

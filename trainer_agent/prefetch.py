@@ -170,8 +170,8 @@ class Prefetcher:
         A stream that was opened with a token that has been replaced since is opened again at once.
         """
         client = self._session.client
-        if client.shows_something_new():
-            _log.info("%s; the files hold something else by now", error)
+        if client.would_ask_otherwise():
+            _log.info("%s; the files hold something else by now, or another planner is spoken to", error)
             return None
         self._outages += 1
         if self._outages < len(client.endpoints) and client.leave(client.endpoint, str(error)):

@@ -55,7 +55,7 @@ class PlannerSession:
         admission: Admission | None = None,
     ) -> None:
         self.client = client
-        self.admission = admission or Admission(client.shows_something_new)
+        self.admission = admission or Admission(client.would_ask_otherwise)
         self.replica = replica
         self.rank = rank
         self._registration = registration

@@ -76,6 +76,19 @@ def test_an_outage_moves_on_to_the_next_planner(
     assert two[1].submitted == [0]
 
 
+def test_a_denial_stands_until_another_planner_is_spoken_to(
+    two: tuple[FakePlanner, FakePlanner], between: PlannerClient
+) -> None:
+    """A thread that hears of it later than the one that left the planner asks the next one too."""
+    two[0].fail_at("GetJob", 1, grpc.StatusCode.UNAUTHENTICATED)
+    with pytest.raises(PlannerCallError) as caught:
+        between.get_job(JOB)
+    assert caught.value.denied
+    assert not between.would_ask_otherwise()
+    between.leave(between.endpoint, "it denied another thread, too")
+    assert between.would_ask_otherwise()
+
+
 @pytest.mark.parametrize(
     "code",
     [

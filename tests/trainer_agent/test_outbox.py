@@ -33,7 +33,7 @@ class GatedClient:
         self.entered: list[int] = []
         self.reports: list[int] = []
 
-    def shows_something_new(self) -> bool:
+    def would_ask_otherwise(self) -> bool:
         return False
 
     def submit_batch(self, request: pb.SubmitBatchRequest) -> None:

@@ -31,7 +31,7 @@ class ScriptedClient:
     def __init__(self, answers: Sequence[pb.Partition | grpc.StatusCode]) -> None:
         self.answers = list(answers)
 
-    def shows_something_new(self) -> bool:
+    def would_ask_otherwise(self) -> bool:
         return False
 
     def register_job(self, request: pb.RegisterJobRequest) -> pb.RegisterJobResponse:

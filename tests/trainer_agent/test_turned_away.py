@@ -41,7 +41,7 @@ class Rank:
         self.file.write_text(GOOD)
         self.client = PlannerClient(Endpoints.parse(endpoints), files=ClientFiles(token_file=str(file)))
         admission = Admission(
-            self.client.shows_something_new,
+            self.client.would_ask_otherwise,
             look_every_s=LOOK_S,
             asking=lambda: Backoff(initial_s=asks_every_s, maximum_s=asks_every_s),
         )
