@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from dip.lowering import Phase
@@ -129,8 +130,10 @@ class Compiler:
 
     def _cells(self, graph: _Graph, edges: Sequence[Edge], schedule: pb.RankSchedule) -> dict[Cell, CellPlan]:
         """Every cell of this rank, run in the ways that its forward states, split where it has an input half."""
+        # A plan may state billions of layers in a few bytes: no more are looked at than tell that it is wrong.
+        enough = 1 + max((chunk.num_layers for chunk in self.partition.chunks), default=0)
         stated = {
-            _source(action): tuple(_ways(action))
+            _source(action): tuple(islice(_ways(action), enough))
             for action in schedule.actions
             if action.kind == pb.ACTION_KIND_FORWARD
         }
@@ -164,7 +167,8 @@ class Compiler:
     def _checked_ways(self, cell: Cell, num_layers: int, ways: tuple[str, ...]) -> tuple[str, ...]:
         ways = ways or (STORE,) * num_layers
         if len(ways) != num_layers:
-            raise self._error(f"forward of {cell}: strategies for {len(ways)} layers, the chunk has {num_layers}")
+            found = f"{len(ways)} layers" if len(ways) < num_layers else "more layers"
+            raise self._error(f"forward of {cell}: strategies for {found}, the chunk has {num_layers}")
         unknown = sorted(set(ways).difference(self.strategies))
         if unknown:
             raise self._error(f"forward of {cell}: strategies {unknown}; this executor runs {list(self.strategies)}")

@@ -259,6 +259,17 @@ def test_each_fault_of_a_split_plan_is_named(change: Callable[[pb.Plan, pb.Batch
         compiled(4, 0, change, split=True)
 
 
+def test_billions_of_layers_in_a_few_bytes_are_refused_at_once() -> None:
+    def claim(plan: pb.Plan, batch: pb.Batch) -> None:
+        for action in plan.ranks[0].actions:
+            if action.kind == pb.ACTION_KIND_FORWARD:
+                del action.strategies[:]
+                action.strategies.add(name="store", num_layers=2**31 - 1)
+
+    with pytest.raises(PlanError, match="strategies for more layers"):
+        compiled(0, 0, claim)
+
+
 def test_halves_of_a_frozen_module_are_the_input_half_alone() -> None:
     model = replace(MODEL, modules=(MODEL.modules[1], replace(MODEL.modules[2], inputs=("audio",), frozen=True)))
     phases = {
