@@ -129,7 +129,12 @@ def _memory(container: Container, settings: Settings) -> list[str]:
     workers = settings.search_workers or default_workers(in_cores(limits["cpu"]))
     needed = workers * settings.worker_memory_bytes + SERVICE_BYTES
     given = in_bytes(limits.get("memory", "0"))
-    return [f"{workers} workers need {needed} bytes, the limit is {given}"] if given < needed else []
+    found = [f"{workers} workers need {needed} bytes, the limit is {given}"] if given < needed else []
+    if settings.store == "memory://" and settings.max_store_bytes > SERVICE_BYTES // 2:
+        found.append(
+            f"keeps {settings.max_store_bytes} bytes in memory, {SERVICE_BYTES // 2} are its share of the limit"
+        )
+    return found
 
 
 def _files(container: Container) -> list[str]:

@@ -135,6 +135,7 @@ RUNNING: list[tuple[str, Any, str]] = [
     ("shared", lambda it: planner(it)["readinessProbe"]["grpc"].update(service="planner"), "readinessProbe asks"),
     ("shared", lambda it: planner(it)["livenessProbe"]["grpc"].update(service=running.SERVICE), "livenessProbe asks"),
     ("shared", lambda it: planner(it)["resources"]["limits"].update(memory="2Gi"), "4 workers need"),
+    ("beside-rank-0", lambda it: settings(it).pop("DIP_MAX_STORE_BYTES"), "keeps 4294967296 bytes in memory"),
     ("shared", lambda it: planner(it)["resources"]["limits"].pop("cpu"), "set a CPU limit"),
     ("sidecar", lambda it: sidecar(it).pop("restartPolicy"), "is no sidecar"),
     ("sidecar", lambda it: sidecar(it).pop("startupProbe"), "startupProbe is missing"),
