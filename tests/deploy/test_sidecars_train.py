@@ -94,7 +94,7 @@ def start(trainer: Container, site: Site, own: Path, meeting: dict[str, str]) ->
     outside = {name: value for name, value in os.environ.items() if not re.match("DIP_|PET_", name)}
     with subprocess.Popen(
         [str(Path(sys.executable).parent / program), *here, *SMALL],
-        env=outside | told | meeting | PATIENT | {"PYTHONPATH": "."},
+        env=outside | told | meeting | PATIENT | {"PYTHONPATH": ".", "TMPDIR": str(own)},
         cwd=KUBERNETES.parents[1],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

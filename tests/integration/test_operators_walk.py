@@ -58,7 +58,8 @@ def _run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
     shell = subprocess.Popen(
         ["bash", "-c", script],
         cwd=folder,
-        env=kept | {"PATH": path, "DIP": str(ROOT), "ITERATIONS": "24"},
+        # torchrun leaves a folder of logs among the temporary files.
+        env=kept | {"PATH": path, "DIP": str(ROOT), "ITERATIONS": "24", "TMPDIR": str(folder)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
