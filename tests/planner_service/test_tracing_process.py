@@ -37,17 +37,18 @@ def planner(**environment: str) -> Iterator[PlannerProcess]:
         yield process
 
 
-def plan_one(process: PlannerProcess, *, iterations: int = 1) -> None:
+def plan(process: PlannerProcess, *, iterations: int = 1) -> None:
     """Have iterations planned, and each of them streamed to every rank."""
     with grpc.insecure_channel(process.address, options=CHANNEL_OPTIONS) as channel:
         stub = pb_grpc.PlannerServiceStub(channel)
         stub.RegisterJob(register(), timeout=PATIENCE_S)
         for iteration in range(iterations):
             stub.SubmitBatch(submit(iteration), timeout=PATIENCE_S)
-            for rank in range(RANKS):
-                call = stub.StreamSchedules(stream(iteration, rank=rank), timeout=PATIENCE_S)
+        for rank in range(RANKS):
+            call = stub.StreamSchedules(stream(rank=rank), timeout=PATIENCE_S)
+            for _ in range(iterations):
                 assert next(call).schedule.makespan_us > 0
-                call.cancel()
+            call.cancel()
 
 
 def stop(process: PlannerProcess) -> None:
@@ -60,13 +61,13 @@ def stop(process: PlannerProcess) -> None:
 def test_spans_reach_a_collector_and_the_last_of_them_when_the_planner_stops() -> None:
     with Collector() as collector:
         with planner(**{ENDPOINT: collector.endpoint, "OTEL_BSP_SCHEDULE_DELAY": "3600000"}) as process:
-            plan_one(process)
+            plan(process, iterations=2)  # what is sent second tells that the first is through
             assert not collector.spans(), "spans are sent in groups"
             stop(process)
             assert process.troubles() == []
-        collector.wait(lambda: bool(collector.spans("plan")))
-        batch = [collector.spans(name, job="job", iteration=0)[0] for name in ("submit", "plan", "deliver")]
-        assert len({span.trace_id for span in batch}) == 1
+        names = ("submit", "plan", "deliver")
+        collector.wait(lambda: all(collector.spans(name, job="job", iteration=0) for name in names))
+        assert len({collector.spans(name, job="job", iteration=0)[0].trace_id for name in names}) == 1
         solve = collector.spans("solve")[0]
         assert attributes_of(solve)["dip.found_by"] == "scripted"
         assert collector.resources[0]["service.name"] == "dip-planner"
@@ -76,7 +77,7 @@ def test_what_the_environment_says_of_the_service_stands() -> None:
     with Collector() as collector:
         told = {"OTEL_SERVICE_NAME": "ours", "OTEL_RESOURCE_ATTRIBUTES": "deployment.environment.name=lab"}
         with planner(**{ENDPOINT: collector.endpoint, **told}) as process:
-            plan_one(process)
+            plan(process)
             stop(process)
         (resource, *_) = collector.resources
         assert resource["service.name"] == "ours"
@@ -87,9 +88,9 @@ def test_a_collector_that_hangs_delays_neither_plans_nor_the_end() -> None:
     with Collector(hangs=True) as collector:
         hanging = NEVER | {ENDPOINT: collector.endpoint, "OTEL_BSP_SCHEDULE_DELAY": "1"}
         with planner(**hanging) as process:
-            plan_one(process)
+            plan(process)
             assert collector.asked.wait(PATIENCE_S)
-            plan_one(process, iterations=3)
+            plan(process, iterations=3)
             stop(process)
             assert " stopped " in process.log()
             assert process.troubles() == []
@@ -100,7 +101,7 @@ def test_a_collector_that_is_away_costs_a_line_and_no_more() -> None:
         taken.bind(("127.0.0.1", 0))  # and nobody listens
         away = {ENDPOINT: f"http://127.0.0.1:{taken.getsockname()[1]}", "OTEL_BSP_SCHEDULE_DELAY": "1"}
         with planner(**away) as process:
-            plan_one(process, iterations=8)
+            plan(process, iterations=8)
             stop(process)
             said = [line for line in process.log().splitlines() if "opentelemetry" in line or "urllib3" in line]
             assert len(said) <= 6, process.log()
@@ -120,7 +121,7 @@ def test_a_planner_without_the_packages_warns_and_works(tmp_path: Path) -> None:
     path = os.pathsep.join([str(tmp_path), str(Path(scripted_planner.__file__).parent), *sys.path])
     settings = {"PYTHONPATH": path, ENDPOINT: "http://127.0.0.1:4318"}
     with PlannerProcess(settings, module="planner_without_packages") as process:
-        plan_one(process)
+        plan(process)
         stop(process)
         (line,) = [line for line in process.log().splitlines() if "WARNING" in line and "traced" in line]
         assert "pip install 'dip-planner[tracing]'" in line

@@ -26,7 +26,8 @@ PATIENCE_S = 60
 @contextlib.contextmanager
 def started(*arguments: str, **how: Any) -> Iterator[subprocess.Popen[bytes]]:
     """Run `dip` as a process of its own until the block ends."""
-    command = [sys.executable, "-m", "planner_service.cli", *arguments]
+    # Whoever runs the tests in the background may have them, and all that they start, ignore SIGINT.
+    command = ["env", "--default-signal=INT", sys.executable, "-m", "planner_service.cli", *arguments]
     with subprocess.Popen(command, stderr=subprocess.PIPE, **how) as process:
         try:
             yield process
