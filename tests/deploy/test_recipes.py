@@ -188,7 +188,8 @@ def test_slurm_on_two_nodes_has_a_certificate_and_a_token_of_the_job(
     tmp_path: Path, commands: Callable[..., Path]
 ) -> None:
     """With Slurm's commands played: steps run here. That Slurm itself runs it, its README tells."""
-    commands("scontrol", "echo localhost; echo elsewhere")
+    # More hosts than a pipe holds: whoever reads the first alone ends the command that tells them.
+    commands("scontrol", "echo localhost; seq --format node%g 20000")
     commands("scancel", SCANCEL)
     commands("srun", SRUN)
     commands("torchrun", ASK)
