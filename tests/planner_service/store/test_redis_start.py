@@ -192,9 +192,13 @@ def test_what_answers_otherwise_than_a_store_is_told_apart(answer: bytes, said: 
             with contextlib.suppress(OSError):
                 while True:
                     connection, _ = listening.accept()
-                    with connection:
-                        while connection.recv(1_000) and answer:
-                            connection.sendall(answer)
+                    # The store has several connections, and lets go of a bad one when it sees fit.
+                    threading.Thread(target=speak, args=(connection,), daemon=True).start()
+
+        def speak(connection: socket.socket) -> None:
+            with contextlib.suppress(OSError), connection:
+                while connection.recv(1_000) and answer:
+                    connection.sendall(answer)
 
         answering = threading.Thread(target=serve)
         answering.start()
