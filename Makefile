@@ -28,7 +28,7 @@ demo: setup ## train a small model on two ranks with and without the planner, an
 	@$(BIN)/python -m examples.demo $(ARGS)
 
 test: setup ## run all tests; ARGS="tests/dip -k digest" for some of them
-	@echo "Running the tests, one after the other; with two cores all of them take about 15 minutes."
+	@echo "Running the tests, one after the other; with two cores all of them take about 20 minutes."
 	@$(BIN)/python -m pytest --durations=10 $(ARGS)
 
 bench: setup ## measure plans against all baselines, into runs/bench.md; ARGS="--suite quick" for a minute of it
