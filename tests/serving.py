@@ -20,6 +20,7 @@ from grpc_status import rpc_status
 
 from planner_service.server.lifecycle import PlannerServer
 from planner_service.settings import Settings
+from planner_service.store import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
@@ -29,6 +30,16 @@ if TYPE_CHECKING:
 RANKS = 2
 CHANNEL_OPTIONS = [("grpc.enable_http_proxy", 0)]
 FREE = {"listen": "127.0.0.1:0", "health_listen": "127.0.0.1:0", "metrics_listen": "off"}
+
+
+class ClosingStore(MemoryStore):
+    """Knows whether it was let go of."""
+
+    closed = False
+
+    async def close(self) -> None:
+        self.closed = True
+        await super().close()
 
 
 def run(scenario: Coroutine[Any, Any, None], *, limit_s: float = 60) -> None:

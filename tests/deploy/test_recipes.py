@@ -247,7 +247,7 @@ def test_scripts_pass_shellcheck() -> None:
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd on this machine")
+@needs("systemd-analyze")
 def test_systemd_takes_the_unit(tmp_path: Path) -> None:
     unit = tmp_path / UNIT.name
     unit.write_text(UNIT.read_text().replace("/opt/dip-planner/bin/dip", str(BIN / "dip")))

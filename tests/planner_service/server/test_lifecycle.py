@@ -13,6 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from serving import (
     FREE,
+    ClosingStore,
     batch,
     client,
     is_refused,
@@ -31,7 +32,6 @@ from planner_service.loops import stop_where_a_loop_fails
 from planner_service.server.lifecycle import PlannerServer
 from planner_service.server.listening import ListenError
 from planner_service.settings import Settings
-from planner_service.store import MemoryStore
 
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
 
@@ -135,14 +135,8 @@ def test_port_in_use_names_the_setting_and_what_to_do(setting: str) -> None:
 
 
 def test_planner_that_cannot_listen_lets_go_of_its_store() -> None:
-    class Store(MemoryStore):
-        closed = False
-
-        async def close(self) -> None:
-            self.closed = True
-
     async def scenario() -> None:
-        store = Store()
+        store = ClosingStore()
         async with planner() as other:
             with pytest.raises(ListenError):
                 await PlannerServer(Settings(**FREE | {"listen": other.address}), store=store).start()

@@ -6,12 +6,11 @@ import asyncio
 import urllib.request
 
 import pytest
-from serving import FREE, planner, run
+from serving import FREE, ClosingStore, planner, run
 
 from planner_service.server.lifecycle import PlannerServer
 from planner_service.server.listening import ListenError
 from planner_service.settings import Settings
-from planner_service.store import MemoryStore
 
 ANYWHERE = "127.0.0.1:0"
 
@@ -44,14 +43,8 @@ def test_metrics_can_be_left_out() -> None:
 
 
 def test_port_in_use_names_the_setting_and_what_to_do() -> None:
-    class Store(MemoryStore):
-        closed = False
-
-        async def close(self) -> None:
-            self.closed = True
-
     async def scenario() -> None:
-        store = Store()
+        store = ClosingStore()
         async with planner(metrics_listen=ANYWHERE) as other:
             settings = Settings(**FREE | {"metrics_listen": other.metrics_address})
             with pytest.raises(ListenError) as caught:
