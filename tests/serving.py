@@ -17,6 +17,7 @@ from dip.planner.v1 import planner_pb2 as pb
 from dip.planner.v1 import planner_pb2_grpc as pb_grpc
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
+from waiting import PATIENCE_S
 
 from planner_service.server.lifecycle import PlannerServer
 from planner_service.settings import Settings
@@ -42,7 +43,7 @@ class ClosingStore(MemoryStore):
         await super().close()
 
 
-def run(scenario: Coroutine[Any, Any, None], *, limit_s: float = 60) -> None:
+def run(scenario: Coroutine[Any, Any, None], *, limit_s: float = PATIENCE_S) -> None:
     """Run a test's scenario; one that hangs fails."""
     asyncio.run(asyncio.wait_for(scenario, limit_s))
 
