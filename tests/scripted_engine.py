@@ -34,6 +34,8 @@ WAIT_AT_GATE_WITH_PLAN = 10_011
 __all__ = ["default_partition", "fallback_plan", "make_partition", "make_plan", "warm_up"]
 
 GATE = "DIP_TEST_GATE"
+START_GATE = "DIP_TEST_START_GATE"
+"""Names a FIFO that a worker reads to its end before it is ready."""
 PARTITION_LOG = "DIP_TEST_PARTITION_LOG"
 
 HANG_PARTITION = "hang"
@@ -41,7 +43,10 @@ HANG_PARTITION = "hang"
 
 
 def warm_up() -> None:
-    """Nothing here is compiled."""
+    """Wait where a test says so; nothing here is compiled."""
+    if fifo := os.environ.get(START_GATE):
+        with open(fifo) as gate:
+            gate.read()
 
 
 def make_partition(spec: pb.JobSpec, batch: pb.Batch | None, *, budget_ms: int = 5000) -> pb.Partition:

@@ -41,7 +41,10 @@ if [ "$nodes" -gt 1 ] && [ -z "$secrets" ] && [ "${DIP_ALLOW_INSECURE:-}" != tru
     exit 2
 fi
 
-own=$(mktemp -d "${TMPDIR:-/tmp}/dip-train.XXXXXX")
+# A socket's path may have 105 bytes, which a long TMPDIR leaves no room for.
+folder=${TMPDIR:-/tmp}
+[ ${#folder} -le 64 ] || folder=/tmp
+own=$(mktemp -d "$folder/dip-train.XXXXXX")
 planner=
 training=
 
@@ -78,12 +81,13 @@ if [ "$rank" -eq 0 ]; then
             --metrics-listen "${DIP_METRICS_LISTEN:-off}"
     ) &
     planner=$!
+    # Until it is ready to plan, as the start decides the partition, and its solvers come up the faster the less else runs.
     # For a minute at most: ranks that find no planner train all the same.
     tries=60
-    until "$dip" health --timeout 1 "${DIP_HEALTH_LISTEN:-unix://$own/health.sock}" >/dev/null 2>&1; do
+    until "$dip" health --ready --timeout 1 "${DIP_HEALTH_LISTEN:-unix://$own/health.sock}" >/dev/null 2>&1; do
         tries=$((tries - 1))
         if [ "$tries" -eq 0 ] || ! kill -0 "$planner" 2>/dev/null; then
-            echo "train.sh: the planner does not serve yet; training begins without it" >&2
+            echo "train.sh: the planner is not ready yet; training begins without it" >&2
             break
         fi
         sleep 1

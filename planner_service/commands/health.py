@@ -1,4 +1,4 @@
-"""``dip health``: asks a planner whether it serves, as container engines and scripts can."""
+"""``dip health``: asks a planner whether it serves, or can plan, as container engines and scripts can."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ UNHEALTHY = 1
 TIMEOUT_S = 3.0
 
 DESCRIPTION = """Asks a planner whether it serves (grpc.health.v1). Exits 0 where it does, 1 where it does not or does
-not answer. Where no address is given it asks the planner of this machine or container: DIP_HEALTH_LISTEN. It asks in
-plain text, as probes do; a planner's main address answers as well where it has no TLS."""
+not answer. Without --ready: whether its process runs and is not told to stop. With it: whether it is ready to plan as
+well, as its store answers and its solver processes have come up. Where no address is given it asks the planner of this
+machine or container: DIP_HEALTH_LISTEN. It asks in plain text, as probes do; a planner's main address answers as well
+where it has no TLS."""
 
 _EVERY_INTERFACE = re.compile(r"^(0\.0\.0\.0|\[::\]):")
 
@@ -26,6 +28,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Add the subcommand."""
     parser = commands.add_parser("health", help="ask a planner whether it serves", description=DESCRIPTION)
     parser.add_argument("address", metavar="ADDRESS", nargs="?", help="host:port or unix:///path")
+    parser.add_argument("--ready", action="store_true", help="ask whether it is ready to plan, too")
     parser.add_argument("--timeout", metavar="SECONDS", type=float, default=TIMEOUT_S, help=f"default: {TIMEOUT_S:g}")
     parser.set_defaults(run=run)
 
@@ -34,6 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Ask, and say what the planner answered."""
     import grpc
     from dip.connecting import Credentials, Endpoint
+    from dip.planner.v1 import planner_pb2 as pb
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
     if not arguments.timeout > 0:
@@ -43,10 +47,11 @@ def run(arguments: argparse.Namespace) -> int:
         endpoint = Endpoint.parse(address)
     except ValueError as error:
         raise CommandError(f"the address is {error}") from error
+    service = pb.DESCRIPTOR.services_by_name["PlannerService"].full_name if arguments.ready else ""
     with Credentials().channel(endpoint) as channel:
         health: Any = health_pb2_grpc.HealthStub(channel)
         try:
-            answer = health.Check(health_pb2.HealthCheckRequest(), timeout=arguments.timeout)
+            answer = health.Check(health_pb2.HealthCheckRequest(service=service), timeout=arguments.timeout)
         except grpc.RpcError as error:
             ends = "Socket closed" in (error.details() or "")
             hint = "; a planner with TLS answers on DIP_HEALTH_LISTEN, in plain text" if ends else ""

@@ -164,7 +164,9 @@ WORKER_ENDS: Final = Counter(
 # --------------------------------------------------------------------------------------------------------- the store
 
 STORE_AVAILABLE: Final = Gauge(
-    "dip_store_available", "Whether the store answers (1) or not (0); health is as this is.", registry=REGISTRY
+    "dip_store_available",
+    "Whether the store answers (1) or not (0); while it does not, the planner is not ready.",
+    registry=REGISTRY,
 )
 STORE_ERRORS: Final = Counter(
     "dip_store_errors",

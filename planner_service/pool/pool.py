@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 DEFAULT_ENGINE: Final = "planner_service.pool.engine"
 FALLBACK_LIMIT_S: Final = 10.0
 """The fixed schedule takes milliseconds; the rest is for a machine whose idle priority gets little."""
+
+HURRY_EVERY_S: Final = 60.0
+"""A start costs some seconds of a core. At idle priority, beside a training that leaves nothing over, these last half a
+minute; but a pool whose workers die again and again must not take them from training each time."""
 
 _STARTS_BEFORE_FAILING = 3
 _LONGEST_PAUSE_S = 5.0
@@ -50,6 +55,11 @@ class SolverPool:
         What each may hold.
     engine
         Module that solves: see `planner_service.pool.engine`.
+
+    Attributes
+    ----------
+    was_ready
+        Whether a worker was ready at least once. It stays so: workers that are lost are replaced.
     """
 
     def __init__(self, *, workers: int, memory_bytes: int, engine: str = DEFAULT_ENGINE) -> None:
@@ -64,7 +74,11 @@ class SolverPool:
         self._failed_starts = 0
         self._busy = 0
         self._draining = False
+        self._ready = 0
+        self._hurried_s = -math.inf
         self._on_idle: Callable[[], None] | None = None
+        self._on_ready: Callable[[], None] | None = None
+        self.was_ready = False
 
     @property
     def idle(self) -> int:
@@ -85,6 +99,10 @@ class SolverPool:
         """Call `listener` when a worker becomes idle, a solve has to wait, or the pool turns out to be broken."""
         self._on_idle = listener
         self._queue.on_getter(listener)
+
+    def on_ready(self, listener: Callable[[], None]) -> None:
+        """Call `listener` once: when the first worker is ready."""
+        self._on_ready = listener
 
     def start(self) -> None:
         """Spawn the workers, without waiting for them."""
@@ -125,15 +143,19 @@ class SolverPool:
         while True:
             began_s = time.monotonic()
             try:
-                worker = await WorkerProcess.start(engine=self._engine, memory_bytes=self._memory_bytes)
+                worker = await WorkerProcess.start(
+                    engine=self._engine, memory_bytes=self._memory_bytes, hurry=self._may_hurry()
+                )
             except (WorkerLostError, OSError) as error:  # OSError: no process or descriptor to be had
                 metrics.worker_lost("unready")
                 await self._pause(error)
                 continue
             self._failed_starts = 0
+            self._ready += 1
             metrics.worker_ready()
             if (took_s := time.monotonic() - began_s) > _SLOW_START_S:
                 _log.info("a solver process was slow to start", extra=logs.fields(took_ms=int(took_s * 1000)))
+            self._say_ready()
             try:
                 while (solve := await self._next(worker)) is not None:
                     worker.works_on(solve.log_fields)
@@ -144,8 +166,17 @@ class SolverPool:
             except WorkerLostError as error:
                 _log.debug("worker is replaced: %s", error)
             finally:
+                self._ready -= 1
                 metrics.worker_gone()
                 await worker.end()
+
+    def _may_hurry(self) -> bool:
+        """Whether a worker may start before it gives way to training: where no other plans, and seldom."""
+        now_s = time.monotonic()
+        if self._ready or now_s < self._hurried_s + HURRY_EVERY_S:
+            return False
+        self._hurried_s = now_s
+        return True
 
     async def _pause(self, error: WorkerLostError | OSError) -> None:
         """Wait longer after each failed start; let no solve wait for workers that never come."""
@@ -216,6 +247,12 @@ class SolverPool:
         if not isinstance(task, PlanTask):
             return task
         return replace(task, cores=max(1, self.workers // (self._busy + len(self._queue))))
+
+    def _say_ready(self) -> None:
+        if not self.was_ready:
+            self.was_ready = True
+            if self._on_ready is not None:
+                self._on_ready()
 
     def _say_idle(self) -> None:
         if self._on_idle is not None:

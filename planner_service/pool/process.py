@@ -85,11 +85,20 @@ class WorkerProcess:
         self.exited: asyncio.Task[int] = asyncio.create_task(process.wait())
 
     @classmethod
-    async def start(cls, *, engine: str, memory_bytes: int) -> WorkerProcess:
+    async def start(cls, *, engine: str, memory_bytes: int, hurry: bool = False) -> WorkerProcess:
         """Spawn a worker and wait until it is ready.
 
         Neither a fork of this process, whose gRPC threads would not survive one, nor a second run of the user's
         main module: a fresh interpreter that gets this one's import path.
+
+        Parameters
+        ----------
+        engine
+            Module that solves.
+        memory_bytes
+            What the worker may hold.
+        hurry
+            Have it start at this process's priority, and give way once it is ready; else it gives way from the first.
 
         Raises
         ------
@@ -110,6 +119,7 @@ class WorkerProcess:
                 *("--parent", str(os.getpid())),
                 *("--memory-bytes", str(memory_bytes)),
                 *("--engine", engine),
+                *(("--hurry",) if hurry else ()),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=output.write_end,

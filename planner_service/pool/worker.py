@@ -70,14 +70,17 @@ def main() -> None:
     parser.add_argument("--parent", type=int, required=True)
     parser.add_argument("--memory-bytes", type=int, required=True)
     parser.add_argument("--engine", required=True)
+    parser.add_argument("--hurry", action="store_true")
     arguments = parser.parse_args()
     faulthandler.enable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the pool decides.
     _die_with(arguments.parent)
-    _give_way()
+    if not arguments.hurry:
+        _give_way()
     _limit_memory(arguments.memory_bytes)
     engine = cast("Engine", importlib.import_module(arguments.engine))
     engine.warm_up()
+    _give_way()
     # Closed by the end of the process alone: on an error, the pool must not see it close, and kill this process, before
     # Python has written what went wrong.
     connection = socket.socket(fileno=arguments.socket)
@@ -138,10 +141,12 @@ def _die_with(parent: int) -> None:
 
 
 def _give_way() -> None:
-    """Run only on what training leaves over, where the system allows it."""
-    os.nice(19)
-    with contextlib.suppress(OSError):
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    """Run only on what training leaves over, where the system allows it: all threads, of which each has a priority."""
+    for thread in map(int, os.listdir("/proc/self/task")):
+        with contextlib.suppress(ProcessLookupError):
+            os.setpriority(os.PRIO_PROCESS, thread, 19)
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
 
 
 def _limit_memory(limit_bytes: int) -> None:

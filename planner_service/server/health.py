@@ -1,5 +1,17 @@
 """Health as gRPC describes it (grpc.health.v1), and no client can hold it up.
 
+Two names are asked for, which say two things:
+
+- The empty one is the process: it runs, and does not drain. Probes of start and life ask for it, as do `dip health` and
+  containers' health checks. It depends on nothing that takes long, or that another start would not mend: neither on the
+  store nor on solver processes, which take a minute to come up on a machine that is busy.
+- The planner's service, by its full name, is readiness: the store answers, and a solver process was ready once. What
+  sends trainers to a planner, or ends an older one because this one is there, asks for it (`dip health --ready`).
+  Solvers that are lost later take nothing away: they are replaced, and agents want this planner meanwhile for the plans
+  that it keeps, for fixed schedules, and for their reports. Metrics and the log tell of such solvers.
+
+Both are NOT_SERVING from the beginning of the drain. Calls are taken all the while, whatever is said here.
+
 The servicer of grpcio-health-checking has a lock held while it writes to whoever watches: a client that opens Watch and
 does not read keeps the planner from becoming ready, and from stopping. Here each watcher looks for itself.
 """

@@ -84,10 +84,10 @@ class PlannerServer:
             engine=engine,
         )
         self._servicer = PlannerServicer(self._store, self._pool, settings)
+        self._pool.on_ready(self._on_ready)
         self._health = Health()
         self._tasks: list[asyncio.Task[None]] = []
         self._store_answers = False
-        self._store_changed = asyncio.Event()
         self._draining = False
 
     @property
@@ -122,7 +122,6 @@ class PlannerServer:
             self._endpoint.start()
         self._tasks = [
             asyncio.create_task(compile_beside(), name="compilation"),
-            start_loop(self._follow_store(), "health"),
             *(start_loop(work, name) for name, work in self._measuring().items()),
             start_loop(access.follow(self._servicer.on_tokens), "access"),
             start_loop(self._watch(self._main_server), "gRPC's server"),
@@ -199,7 +198,11 @@ class PlannerServer:
     def _on_available(self, answers: bool) -> None:
         self._store_answers = answers
         metrics.store_available(answers)
-        self._store_changed.set()
+        self._show_health()
+
+    def _on_ready(self) -> None:
+        _log.info("ready to plan", extra=logs.fields(listen=self.address))
+        self._show_health()
 
     async def _watch(self, server: grpc.aio.Server) -> None:
         """Fail where a server ends by itself: gRPC's does where its loop meets with an error, and nobody is told."""
@@ -209,13 +212,8 @@ class PlannerServer:
         if not self._draining:
             raise RuntimeError("gRPC's server has ended by itself")
 
-    async def _follow_store(self) -> None:
-        """Be healthy as a service while the store answers; the process as such ("") is, either way."""
-        while True:
-            await self._store_changed.wait()
-            self._store_changed.clear()
-            self._show_health()
-
     def _show_health(self) -> None:
+        """Say whether the service is ready; see `planner_service.server.health` for what that means."""
         status = health_pb2.HealthCheckResponse
-        self._health.set(SERVICE.full_name, status.SERVING if self._store_answers else status.NOT_SERVING)
+        is_ready = self._store_answers and self._pool.was_ready
+        self._health.set(SERVICE.full_name, status.SERVING if is_ready else status.NOT_SERVING)

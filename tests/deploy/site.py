@@ -19,13 +19,12 @@ import grpc
 from deploy.rendering import DEPLOY
 from deploy.running import FILES, UNIX
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from waiting import PATIENCE_S
 
 from benchmarks.redis_server import RedisServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-PATIENCE_S = 60.0
 
 _POLL_S = 0.05
 _ADDRESSES = ("DIP_LISTEN", "DIP_HEALTH_LISTEN", "DIP_METRICS_LISTEN")
@@ -70,7 +69,7 @@ class Site:
 
     @contextmanager
     def planner(self, settings: dict[str, str]) -> Iterator[None]:
-        """Run ``dip serve`` with these settings and no others, until it is healthy and the block ends."""
+        """Run ``dip serve`` with these settings and no others, until it is ready and the block ends."""
         log = self._directory / "planner.log"
         environment = {name: value for name, value in os.environ.items() if not name.startswith("DIP_")}
         with log.open("wb") as output:

@@ -1,4 +1,4 @@
-"""Shows that ``dip health`` tells a planner that serves from one that does not, for people and for exit codes."""
+"""Shows that ``dip health`` tells whether a planner serves, or is ready, for people and for exit codes."""
 
 from __future__ import annotations
 
@@ -44,6 +44,16 @@ def test_one_that_stops_is_not_healthy(served: Served, dip: Callable[..., Any]) 
     served.servicer.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
     ran = dip("health", f"127.0.0.1:{served.port}")
     assert (ran.code, ran.out) == (1, f"127.0.0.1:{served.port}: NOT_SERVING\n")
+
+
+@pytest.mark.parametrize(("status", "code"), [("NOT_SERVING", 1), ("SERVING", 0)])
+def test_whether_it_is_ready_is_asked_apart(served: Served, dip: Callable[..., Any], status: str, code: int) -> None:
+    how = health_pb2.HealthCheckResponse.ServingStatus.Value(status)
+    served.servicer.set("dip.planner.v1.PlannerService", how)
+    address = f"127.0.0.1:{served.port}"
+    ran = dip("health", "--ready", address)
+    assert (ran.code, ran.out) == (code, f"{address}: {status}\n")
+    assert dip("health", address).out == f"{address}: SERVING\n"
 
 
 def test_nobody_there_is_not_healthy_and_said(served: Served, dip: Callable[..., Any]) -> None:

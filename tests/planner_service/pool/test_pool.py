@@ -357,6 +357,54 @@ def test_workers_give_way_and_are_bounded() -> None:
     run(scenario())
 
 
+@pytest.mark.parametrize(
+    ("every_s", "workers", "hurries"),
+    [(0.0, 1, True), (1e6, 1, False), (0.0, 2, False)],
+    ids=["nobody else plans", "not again and again", "another one plans"],
+)
+def test_replacement_hurries_where_nobody_else_plans_and_seldom(
+    monkeypatch: pytest.MonkeyPatch, every_s: float, workers: int, hurries: bool
+) -> None:
+    monkeypatch.setattr(pool_module, "HURRY_EVERY_S", every_s)
+    start, seen = process.WorkerProcess.start, []
+
+    async def watched(*, engine: str, memory_bytes: int, hurry: bool) -> process.WorkerProcess:
+        seen.append(hurry)
+        return await start(engine=engine, memory_bytes=memory_bytes, hurry=hurry)
+
+    monkeypatch.setattr(process.WorkerProcess, "start", watched)
+
+    async def scenario() -> None:
+        async with pool(workers=workers) as made:
+            while made.idle < workers:
+                await asyncio.sleep(0.001)
+            assert seen[0], "the first is waited for"
+            seen.clear()
+            os.kill(worker_pids()[0], signal.SIGKILL)
+            while not seen:
+                await asyncio.sleep(0.001)
+            assert seen == [hurries]
+
+    run(scenario())
+
+
+def test_first_worker_that_is_ready_is_told_of_once() -> None:
+    async def scenario() -> None:
+        told: list[bool] = []
+        made = SolverPool(workers=2, memory_bytes=MEMORY_BYTES, engine=scripted_engine.__name__)
+        made.on_ready(lambda: told.append(made.was_ready))
+        assert not made.was_ready
+        made.start()
+        try:
+            while made.idle < 2:
+                await asyncio.sleep(0.001)
+            assert told == [True]
+        finally:
+            await made.close()
+
+    run(scenario())
+
+
 def test_no_solve_starts_once_the_pool_drains() -> None:
     async def scenario() -> None:
         async with pool() as made:

@@ -40,6 +40,8 @@ SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.Health
 def test_health_is_answered_on_both_addresses(service: str) -> None:
     async def scenario() -> None:
         async with planner() as server:
+            while not server.idle_workers:
+                await asyncio.sleep(0.001)
             for address in (server.address, server.health_address):
                 async with grpc.aio.insecure_channel(address) as channel:
                     request = health_pb2.HealthCheckRequest(service=service)
@@ -163,7 +165,6 @@ def test_unix_socket_serves_and_is_not_taken_away(tmp_path: object) -> None:
         ("unix:///no/such/directory/planner.sock", "there is no directory /no/such/directory"),
         ("unix:///etc/hostname", "a file that is not a socket has this name"),
         ("unix:///proc/planner.sock", "cannot listen on unix:///proc/planner.sock: "),
-        (f"unix:///tmp/{'long' * 30}", "path too long"),
         ("192.0.2.1:0", "annot assign requested address"),
         ("no-such-host.invalid:0", "cannot listen on no-such-host.invalid:0: "),
     ],

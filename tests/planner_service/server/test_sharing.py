@@ -270,14 +270,15 @@ def test_store_that_lost_everything_ends_streams_and_gets_the_same_plan_again() 
     run(scenario())
 
 
-def test_service_is_healthy_while_its_store_answers_and_the_process_always() -> None:
+def test_service_is_ready_while_its_store_answers_and_the_process_serves_always() -> None:
     async def scenario() -> None:
         async with planners({}) as (store, servers), grpc.aio.insecure_channel(servers[0].health_address) as channel:
             watching = health_pb2_grpc.HealthStub(channel).Watch(
                 health_pb2.HealthCheckRequest(service="dip.planner.v1.PlannerService")
             )
             serving = health_pb2.HealthCheckResponse.SERVING
-            assert (await watching.read()).status == serving
+            while (await watching.read()).status != serving:  # until there is a solver process
+                pass
             assert store.on_available is not None
             for answers, status in ((False, health_pb2.HealthCheckResponse.NOT_SERVING), (True, serving)):
                 store.on_available(answers)
