@@ -19,6 +19,7 @@ from typing import IO, TYPE_CHECKING
 import grpc
 from dip.planner.v1 import planner_pb2 as pb
 from dip.planner.v1 import planner_pb2_grpc as pb_grpc
+from dip.socket_paths import MOST_BYTES
 
 from examples.vlm.launch import NEEDED, at_least, require_packages, usable_cores
 from examples.vlm.summary import Records, summary
@@ -69,7 +70,7 @@ def run(options: argparse.Namespace) -> None:
         )
     records, planner_log = results / "iterations.jsonl", results / "planner.log"
     with ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dip-demo-"))
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dip-demo-", dir=folder_for_sockets()))
         endpoint = f"unix://{folder}/planner.sock"
         with planner_log.open("w", encoding="utf-8") as log:
             planner = stack.enter_context(Child("the planner", planner_command(endpoint, folder), log=log))
@@ -87,6 +88,12 @@ def run(options: argparse.Namespace) -> None:
     print()
     write_results(answer, results)
     print(f"all iterations of both runs: {records}")
+
+
+def folder_for_sockets() -> str:
+    """Where temporary files are made, unless its path leaves no room for a socket's."""
+    usual = tempfile.gettempdir()
+    return usual if len(os.fsencode(f"{usual}/dip-demo-12345678/planner.sock")) <= MOST_BYTES else "/tmp"
 
 
 def planner_command(endpoint: str, folder: str) -> list[str]:

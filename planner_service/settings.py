@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from dip.socket_paths import check_socket_path
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -207,6 +208,8 @@ class Settings(BaseSettings):
         match = _ADDRESS.fullmatch(value)
         if match is None or int(match["port"] or 0) > 65_535:
             raise ValueError("allowed are host:port with a port of 0 to 65535, and unix:///absolute/path")
+        if match["path"]:
+            check_socket_path(match["path"])
         return value
 
     @field_validator("metrics_listen")

@@ -90,6 +90,13 @@ def with_group_killed(group: int) -> None:
         return
 
 
+def left_behind(said: str) -> bool:
+    """Whether the folder is still there in which a planner said that its socket is."""
+    listens = re.search(r"listen=unix://(\S+)/planner\.sock", said)
+    assert listens, said
+    return Path(listens[1]).exists()
+
+
 def is_empty(group: int) -> bool:
     """Whether no process is left that the recipe started."""
     try:
@@ -141,7 +148,19 @@ def test_torchrun_starts_ranks_with_a_planner_beside_them(tmp_path: Path) -> Non
     assert process.returncode == 0, said
     assert [(tmp_path / f"rank{rank}").read_text() for rank in (0, 1)] == ["recipe of 2"] * 2
     assert " stopped " in said, "the planner is told to stop once the training has ended"
-    assert not list((tmp_path / "tmp").glob("dip-train*"))
+    assert not left_behind(said)
+
+
+def test_a_long_folder_for_temporary_files_leaves_room_for_the_socket(
+    tmp_path: Path, commands: Callable[..., Path]
+) -> None:
+    commands("torchrun", "exec dip jobs")
+    (tmp_path / ("x" * 100)).mkdir()
+    variables = environment(tmp_path, TMPDIR=str(tmp_path / ("x" * 100)))
+    process = begin(["sh", str(TRAIN), "train.py"], variables, tmp_path)
+    said = end(process)
+    assert process.returncode == 0, said
+    assert not left_behind(said)
 
 
 def test_a_signal_ends_training_and_planner(tmp_path: Path, commands: Callable[..., Path]) -> None:
@@ -157,7 +176,7 @@ def test_a_signal_ends_training_and_planner(tmp_path: Path, commands: Callable[.
     assert (tmp_path / "end").read_text() == "told\n"
     assert " stopped " in said
     assert is_empty(process.pid)
-    assert not list((tmp_path / "tmp").glob("dip-train*"))
+    assert not left_behind(said)
 
 
 @pytest.mark.parametrize(
@@ -237,7 +256,7 @@ def test_slurm_on_one_node_needs_no_secrets_and_ends_on_a_signal(tmp_path: Path,
     assert " serving listen=unix://" in said
     assert " stopped " in said
     assert list((tmp_path / "home" / ".dip-planner").iterdir()) == []
-    assert list((tmp_path / "tmp").iterdir()) == []
+    assert not left_behind(said)
     assert is_empty(process.pid)
 
 

@@ -68,6 +68,13 @@ def test_addresses_that_are_not(address: str) -> None:
         load_settings(listen=address)
 
 
+@pytest.mark.parametrize("name", ["listen", "health_listen"])
+def test_sockets_whose_path_is_too_long(name: str) -> None:
+    address = f"unix:///{'x' * 200}"
+    with pytest.raises(SettingsError, match=rf"^DIP_{name.upper()}: holds '{address}'; a socket's path may have at "):
+        load_settings(**{name: address})
+
+
 @pytest.mark.parametrize("address", ["127.0.0.1:9464", "[::]:0", "off"])
 def test_where_metrics_may_be(address: str) -> None:
     assert load_settings(metrics_listen=address).metrics_listen == address

@@ -8,6 +8,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dip.socket_paths import check_socket_path
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -39,11 +41,15 @@ class Endpoint:
         Raises
         ------
         ValueError
-            It is neither ``host:port`` nor ``unix:///path``; the message says what is allowed.
+            It is neither ``host:port`` nor ``unix:///path``, or the path is too long; the message says what is allowed.
         """
         if text.startswith("unix:"):
             if not text.startswith("unix:///") or text.endswith("/"):
                 raise ValueError(f"{text!r}; must be {ALLOWED}")
+            try:
+                check_socket_path(text.removeprefix("unix://"))
+            except ValueError as error:
+                raise ValueError(f"{text!r}; {error}") from None
             return cls(target=text, local=True)
         match = _HOST_PORT.fullmatch(text)
         if match is None or not 1 <= int(match["port"]) <= 65535:
