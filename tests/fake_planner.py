@@ -10,7 +10,6 @@ planners do.
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter, defaultdict
 from concurrent import futures
 from dataclasses import dataclass
@@ -25,13 +24,13 @@ from dip.planner.v1 import planner_pb2_grpc as pb_grpc
 from google.protobuf import any_pb2, duration_pb2
 from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
+from waiting import PATIENCE_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from google.protobuf.message import Message
 
-PATIENCE_S = 20.0
 SERVICE = pb.DESCRIPTOR.services_by_name["PlannerService"]
 
 
@@ -307,7 +306,4 @@ class FakePlanner(pb_grpc.PlannerServiceServicer):
 
 def eventually(condition: Callable[[], object]) -> None:
     """Wait until something that a background thread brings about is so."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it never came about"
-        time.sleep(0.002)
+    until(condition)

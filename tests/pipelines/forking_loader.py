@@ -18,8 +18,8 @@ def main(endpoint: str) -> None:
     """Go through some epochs; each forks workers anew."""
     with tempfile.TemporaryDirectory() as directory:
         dist.init_process_group("gloo", init_method=f"file://{directory}/store", rank=0, world_size=1)
-        settings = AgentSettings.from_environment({}, endpoints=endpoint, schedule_wait_ms=20_000)
-        agent = TrainerAgent.connect(cases.job(ranks=1), Mesh.create(timeout_s=30), settings=settings)
+        settings = AgentSettings.from_environment({}, endpoints=endpoint, schedule_wait_ms=240_000)
+        agent = TrainerAgent.connect(cases.job(ranks=1), Mesh.create(timeout_s=240), settings=settings)
         loader = DataLoader(list(range(BATCHES)), batch_size=None, num_workers=2, multiprocessing_context="fork")
         planned = 0
         for _ in range(EPOCHS):

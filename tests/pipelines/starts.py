@@ -27,7 +27,7 @@ def connect(spec: pb.JobSpec, endpoint: str, job_id: str | None) -> Connected:
     """Connect and close again."""
     settings = AgentSettings(endpoints=Endpoints.parse(endpoint), job_id=job_id)
     try:
-        agent = TrainerAgent.connect(spec, Mesh.create(timeout_s=30), settings=settings)
+        agent = TrainerAgent.connect(spec, Mesh.create(timeout_s=240), settings=settings)
     except StartError as error:
         return Connected(error=str(error))
     agent.close()

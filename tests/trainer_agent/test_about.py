@@ -26,7 +26,7 @@ def _as_before(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def mesh(tmp_path: Path) -> Iterator[Mesh]:
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    yield Mesh.create(timeout_s=30)
+    yield Mesh.create(timeout_s=240)
     dist.destroy_process_group()
 
 

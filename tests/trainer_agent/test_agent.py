@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pipelines.processes import Workers
 
 SPEC = cases.job(ranks=1)
-WAIT_MS = 20_000
+WAIT_MS = 240_000
 
 
 def describe(batch: object) -> pb.Batch:
@@ -43,7 +43,7 @@ def planner() -> Iterator[FakePlanner]:
 def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mesh]:
     store = tmp_path_factory.mktemp("mesh") / "store"
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
-    yield Mesh.create(timeout_s=30)
+    yield Mesh.create(timeout_s=240)
     dist.destroy_process_group()
 
 

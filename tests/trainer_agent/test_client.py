@@ -13,6 +13,7 @@ from dip.planner.v1 import planner_pb2 as pb
 from fake_planner import FakePlanner
 from google.protobuf import any_pb2
 from google.rpc import status_pb2
+from waiting import PATIENCE_S
 
 from trainer_agent.call_error import LONGEST_RETRY_S, PlannerCallError
 from trainer_agent.client import PlannerClient
@@ -163,7 +164,7 @@ def test_nobody_at_the_endpoint_is_an_outage() -> None:
 
 
 def test_waiting_for_a_planner_ends_either_way(planner: FakePlanner, client: PlannerClient) -> None:
-    assert client.wait_until_reachable(JOB, 10.0)
+    assert client.wait_until_reachable(JOB, PATIENCE_S)
     nobody = PlannerClient(NOBODY)
     assert not nobody.wait_until_reachable(JOB, 0.1)
     nobody.close()
@@ -174,7 +175,7 @@ def test_a_planner_that_comes_later_is_found_on_the_same_channel(tmp_path: Path)
     client, planner = PlannerClient(Endpoints.parse(address)), FakePlanner()
     assert not client.wait_until_reachable(JOB, 0.1)
     planner.listen(address)
-    assert client.wait_until_reachable(JOB, 10.0)
+    assert client.wait_until_reachable(JOB, PATIENCE_S)
     client.register_job(REGISTRATION)
     client.close()
     planner.stop()
@@ -209,7 +210,7 @@ def test_closing_ends_what_is_under_way(planner: FakePlanner, client: PlannerCli
     thread.start()
     planner.wait_for_calls("StreamSchedules", 1)
     client.close()
-    thread.join(10.0)
+    thread.join(PATIENCE_S)
     assert ends == [grpc.StatusCode.CANCELLED]
 
 

@@ -12,6 +12,7 @@ from clocks import Clock
 from dip.connecting import Endpoints
 from dip.planner.v1 import planner_pb2 as pb
 from fake_planner import FakePlanner, FakeStore, eventually
+from waiting import PATIENCE_S
 
 import trainer_agent.client
 from trainer_agent.backoff import Backoff
@@ -223,7 +224,7 @@ def test_at_the_start_the_planner_that_answers_is_spoken_to(two: tuple[FakePlann
         two[0].stop()
     else:
         two[0].hang()
-    assert client.wait_until_reachable(JOB, 20.0)
+    assert client.wait_until_reachable(JOB, PATIENCE_S)
     assert client.endpoint == client.endpoints.each[1]
     client.register_job(REGISTRATION)
     client.close()
@@ -232,15 +233,16 @@ def test_at_the_start_the_planner_that_answers_is_spoken_to(two: tuple[FakePlann
 def test_at_the_start_the_preferred_one_goes_before_others(
     two: tuple[FakePlanner, FakePlanner], between: PlannerClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trainer_agent.client, "HEAD_START_S", 20.0)  # however busy this machine is
+    monkeypatch.setattr(trainer_agent.client, "HEAD_START_S", PATIENCE_S)  # however busy this machine is
     two[0].fail_at("GetJob", 1, grpc.StatusCode.UNAVAILABLE)  # it is there: what it says is for the next call to hear
-    assert between.wait_until_reachable(JOB, 20.0)
+    assert between.wait_until_reachable(JOB, PATIENCE_S)
     assert between.endpoint == between.endpoints.each[0]
 
 
 def test_planners_that_are_there_and_answer_nothing_in_time_may_be_busy(
-    two: tuple[FakePlanner, FakePlanner], between: PlannerClient
+    two: tuple[FakePlanner, FakePlanner], between: PlannerClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(trainer_agent.client, "CONNECTED_S", PATIENCE_S)  # however busy this machine is
     for planner in two:
         planner.hang()
     assert between.wait_until_reachable(JOB, 2.0)
@@ -248,12 +250,12 @@ def test_planners_that_are_there_and_answer_nothing_in_time_may_be_busy(
 
 
 def test_closing_closes_all_of_them(two: tuple[FakePlanner, FakePlanner], between: PlannerClient) -> None:
-    assert between.wait_until_reachable(JOB, 20.0)
+    assert between.wait_until_reachable(JOB, PATIENCE_S)
     between.register_job(REGISTRATION)
     between.close()
     between.close()
     between.leave(between.endpoint, "too late")
     between.look_for_preferred(JOB)
-    assert not between.wait_until_reachable(JOB, 20.0)
+    assert not between.wait_until_reachable(JOB, PATIENCE_S)
     with pytest.raises(PlannerCallError, match="the client is closed"):
         between.register_job(REGISTRATION)

@@ -14,6 +14,7 @@ from dip.connecting import Endpoints
 from dip.planner.v1 import planner_pb2 as pb
 from dip.planner.v1 import planner_pb2_grpc as pb_grpc
 from fake_planner import FakePlanner
+from waiting import PATIENCE_S
 
 from planner_service.server.channel_options import LEAST_PING_INTERVAL_MS
 from trainer_agent.backoff import Backoff
@@ -70,7 +71,7 @@ def test_a_planner_is_left_once_however_many_notice(three: Connections) -> None:
     for thread in noticing:
         thread.start()
     for thread in noticing:
-        thread.join(10.0)
+        thread.join(PATIENCE_S)
     assert three.endpoint == SECOND
     assert connection.left.startswith("reason ")
 
@@ -116,7 +117,7 @@ def test_leaving_ends_what_is_under_way_there() -> None:
     planner.wait_for_calls("GetJob", 1)
     connections.leave(connection, "it hangs")
     with pytest.raises(grpc.RpcError) as caught:
-        call.result(timeout=10.0)
+        call.result(timeout=PATIENCE_S)
     assert caught.value.code() == grpc.StatusCode.CANCELLED
     connections.close()
     planner.stop()
@@ -210,7 +211,7 @@ def test_a_forked_process_leaves_its_parents_channels_alone() -> None:
     connections = Connections(Endpoints.parse(f"{planner.listen()},{NOBODY}"))
     with connections.all() as inherited:
         stub = pb_grpc.PlannerServiceStub(inherited[0].channel)
-    stub.RegisterJob(REGISTRATION, timeout=20.0)
+    stub.RegisterJob(REGISTRATION, timeout=PATIENCE_S)
     with connections._lock:  # as if another thread were in the middle of a call
         child = os.fork()
         if child == 0:
@@ -219,7 +220,7 @@ def test_a_forked_process_leaves_its_parents_channels_alone() -> None:
             os._exit(0 if own else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert current(connections) is inherited[0]
-    stub.RegisterJob(REGISTRATION, timeout=20.0)
+    stub.RegisterJob(REGISTRATION, timeout=PATIENCE_S)
     connections.close()
     planner.stop()
 

@@ -14,6 +14,7 @@ from dip.connecting import Endpoints
 from dip.partition import default_partition
 from dip.planner.v1 import planner_pb2 as pb
 from fake_planner import FakePlanner, FakeStore, eventually
+from waiting import PATIENCE_S
 
 from trainer_agent.backoff import Backoff
 from trainer_agent.client import PlannerClient
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 SPEC = cases.job(ranks=2)
 LOADED = default_partition(cases.job(ranks=2, segments={"vision": 2, "language": 3}))
 REGISTRATION = pb.RegisterJobRequest(job_id="job", attempt=7, spec=SPEC, partition=LOADED)
-WAIT_S = 20.0
+WAIT_S = PATIENCE_S
 NEVER_S = 10_000.0
 
 

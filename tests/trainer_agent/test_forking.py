@@ -23,7 +23,7 @@ def test_data_loader_workers_may_be_forked_while_the_stream_is_open() -> None:
             env=environment | {"PYTHONPATH": str(Path(forking_loader.__file__).parents[1])},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=240,
             check=False,
         )
     finally:
@@ -43,6 +43,6 @@ def test_grpc_is_kept_from_handling_forks_unless_the_user_says_otherwise(
     environment = {name: value for name, value in os.environ.items() if name != GRPC_FORK_SUPPORT}
     environment |= {} if given is None else {GRPC_FORK_SUPPORT: given}
     ran = subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=120, check=True
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=240, check=True
     )
     assert ran.stdout.strip() == held

@@ -10,6 +10,7 @@ import grpc
 import pytest
 from dip.planner.v1 import planner_pb2 as pb
 from fake_planner import eventually
+from waiting import PATIENCE_S
 
 from trainer_agent.backoff import Backoff
 from trainer_agent.call_error import PlannerCallError
@@ -45,7 +46,7 @@ class GatedClient:
         self.reports.append(request.iteration)
 
     def _pass(self, rpc: str) -> None:
-        assert self.gate.wait(20.0)
+        assert self.gate.wait(PATIENCE_S)
         outcome = self.outcomes.pop(0) if self.outcomes else None
         if outcome is not None:
             raise PlannerCallError(rpc=rpc, endpoint="planner:1", code=outcome, details="scripted")
@@ -80,7 +81,7 @@ def make(client: GatedClient) -> Iterator[Callable[[], Outbox]]:
     for session, outbox in made:
         session.end()
         client.gate.set()
-        assert outbox.join(10.0)
+        assert outbox.join(PATIENCE_S)
 
 
 def test_submitting_never_waits(client: GatedClient, make: Callable[[], Outbox]) -> None:
@@ -98,7 +99,7 @@ def test_batches_that_nobody_needs_any_more_are_not_sent(client: GatedClient, ma
     for iteration in range(3):
         outbox.forget(iteration)
     client.gate.set()
-    assert outbox.drain(20.0)
+    assert outbox.drain(PATIENCE_S)
     assert client.entered == [0, 3]
 
 
@@ -110,7 +111,7 @@ def test_what_is_on_its_way_when_everything_is_to_be_sent_again_is_sent_again_to
     eventually(lambda: client.entered == [0])
     outbox.submit_all_again()
     client.gate.set()
-    assert outbox.drain(20.0)
+    assert outbox.drain(PATIENCE_S)
     assert client.entered == [0, 0]
 
 
@@ -131,7 +132,7 @@ def test_reports_that_pile_up_lose_their_oldest(client: GatedClient, make: Calla
         outbox.report(pb.ReportExecutionRequest(iteration=iteration))
     assert outbox.dropped_reports == 5
     client.gate.set()
-    assert outbox.drain(20.0)
+    assert outbox.drain(PATIENCE_S)
     assert client.reports == list(range(5, MAX_REPORTS + 5))
 
 

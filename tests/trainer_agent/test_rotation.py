@@ -13,6 +13,7 @@ from certificates import YESTERDAY, Authority
 from dip.connecting import ClientFiles, CredentialSource, Endpoints
 from dip.planner.v1 import planner_pb2 as pb
 from fake_planner import FakePlanner, eventually
+from waiting import PATIENCE_S
 
 from trainer_agent.call_error import PlannerCallError
 from trainer_agent.client import PlannerClient
@@ -130,7 +131,7 @@ def test_the_old_connection_is_closed_with_the_last_that_it_carries(
 
 def is_closed(channel: grpc.Channel) -> bool:
     try:
-        channel.unary_unary("/none")(b"", timeout=5.0)
+        channel.unary_unary("/none")(b"", timeout=PATIENCE_S)
     except ValueError:  # "Cannot invoke RPC on closed channel!"
         return True
     except grpc.RpcError:
@@ -256,7 +257,7 @@ def test_rotation_under_many_threads_loses_no_call(
         planner.wait_for_calls("GetJob", calls + 8)
     rotated.set()
     for thread in threads:
-        thread.join(20.0)
+        thread.join(PATIENCE_S)
     assert not failures
     assert len(set(planner.peers["GetJob"])) > len(pairs) / 2
     eventually(lambda: not connections._outdated)

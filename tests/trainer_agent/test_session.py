@@ -10,6 +10,7 @@ import grpc
 import pytest
 from dip.partition import default_partition
 from dip.planner.v1 import planner_pb2 as pb
+from waiting import PATIENCE_S
 
 from trainer_agent.call_error import PlannerCallError
 from trainer_agent.session import PlannerSession, SessionThread
@@ -134,6 +135,6 @@ def test_a_thread_that_breaks_is_heard_of() -> None:
 
     thread = SessionThread("test", case.session, work)
     thread.start()
-    thread.join(10.0)
+    thread.join(PATIENCE_S)
     with pytest.raises(LookupError, match="a bug"):
         case.session.raise_failure()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import time
+from itertools import chain, repeat
 from typing import TYPE_CHECKING
 
 import cases
@@ -13,15 +15,17 @@ from dip.connecting import ClientFiles, Endpoints
 from dip.partition import default_partition
 from dip.planner.v1 import planner_pb2 as pb
 from fake_planner import FakePlanner, FakeStore
+from waiting import PATIENCE_S
 
 import trainer_agent.client
+import trainer_agent.startup
 from trainer_agent.call_error import PlannerCallError
 from trainer_agent.client import PlannerClient
 from trainer_agent.settings import AgentSettings
 from trainer_agent.startup import FirstRegistration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 SPEC = cases.job(ranks=2)
@@ -32,8 +36,9 @@ NOW_US = 1_700_000_000_000_000
 
 @pytest.fixture(autouse=True)
 def long_head_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the preferred planner be asked first, however busy this machine is."""
-    monkeypatch.setattr(trainer_agent.client, "HEAD_START_S", 20.0)
+    """Let the preferred planner be asked first, and say what is wrong, however busy this machine is."""
+    monkeypatch.setattr(trainer_agent.client, "HEAD_START_S", PATIENCE_S)
+    monkeypatch.setattr(trainer_agent.client, "EXPLAINED_S", PATIENCE_S)
 
 
 @pytest.fixture
@@ -59,11 +64,14 @@ def decide(
     *,
     request: pb.RegisterJobRequest = REQUEST,
     job_id: str | None = None,
-    connect_wait_s: float = 10.0,
+    connect_wait_s: float = 75.0,
     step_timeout_s: float = 300.0,
+    clock: Callable[[], float] = time.monotonic,
 ) -> FirstRegistration:
     settings = AgentSettings(job_id=job_id, connect_wait_s=connect_wait_s)
-    return FirstRegistration(request, settings, client, step_timeout_s=step_timeout_s, clock_us=lambda: NOW_US)
+    return FirstRegistration(
+        request, settings, client, step_timeout_s=step_timeout_s, clock_us=lambda: NOW_US, clock=clock
+    )
 
 
 def test_the_planner_chooses_the_partition(planner: FakePlanner, client: PlannerClient) -> None:
@@ -171,8 +179,9 @@ def test_a_registration_that_may_or_may_not_count_is_superseded(
 
 
 def test_a_planner_that_never_answers_is_given_up_before_the_other_processes_lose_patience(
-    planner: FakePlanner, client: PlannerClient
+    planner: FakePlanner, client: PlannerClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(trainer_agent.client, "CONNECTED_S", PATIENCE_S)  # however busy this machine is
     planner.hang()
     start = decide(client, step_timeout_s=4.0)()
     assert start.registration.attempt == NOW_US + 1
@@ -219,21 +228,25 @@ def test_a_store_that_is_full_is_no_reason_to_ask_another_planner() -> None:
         one.stop()
 
 
-def test_time_that_one_planner_took_is_not_given_to_the_next() -> None:
+def test_time_that_one_planner_took_is_not_given_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trainer_agent.startup, "REGISTER_TIMEOUT_S", 1.0)
+    # The registration begins at 0 and is given up at 1, whatever this machine's clock says by then.
+    times_s = chain([0.0, 0.0], repeat(1.0))
     planners = [FakePlanner() for _ in range(2)]
     several = PlannerClient(Endpoints.parse(",".join(one.listen() for one in planners)))
     planners[0].hang("RegisterJob")
-    start = decide(several, step_timeout_s=4.0)()
+    start = decide(several, clock=lambda: next(times_s))()
     assert (start.registered, start.registration.attempt) == (False, NOW_US + 1)
-    assert planners[1].calls["RegisterJob"] == 0
+    assert [one.calls["RegisterJob"] for one in planners] == [1, 0]
     several.close()
     for one in planners:
         one.stop()
 
 
 def test_a_planner_that_is_slow_to_answer_at_first_is_registered_with_all_the_same(
-    planner: FakePlanner, client: PlannerClient
+    planner: FakePlanner, client: PlannerClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(trainer_agent.client, "CONNECTED_S", PATIENCE_S)  # however busy this machine is
     planner.hang("GetJob")
     assert decide(client, job_id="vlm", connect_wait_s=1.0)().registered
 

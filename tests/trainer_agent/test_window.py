@@ -13,6 +13,7 @@ from dip.fallback import fallback_plan
 from dip.partition import default_partition
 from dip.planner.v1 import planner_pb2 as pb
 from fake_planner import streamed
+from waiting import PATIENCE_S
 
 from trainer_agent.plans import RankPlan
 from trainer_agent.window import PATIENCE, PROBE_EVERY, ScheduleWindow, Unplanned
@@ -28,7 +29,8 @@ PLAN = fallback_plan(SPEC, PARTITION, BATCH)
 
 
 def make_window(*, capacity: int = 16) -> ScheduleWindow:
-    return ScheduleWindow(rank=1, ranks=2, partition=PARTITION, capacity=capacity)
+    """Make a window whose clock stands still: what it says of an outage does not depend on this machine."""
+    return ScheduleWindow(rank=1, ranks=2, partition=PARTITION, capacity=capacity, clock=Clock())
 
 
 def answer(iteration: int, *, rank: int = 1) -> pb.StreamSchedulesResponse:
@@ -169,10 +171,10 @@ def test_a_schedule_that_comes_while_the_loop_waits_is_taken() -> None:
     window = make_window()
     window.expect(0, BATCH)
     found: list[RankPlan | Unplanned] = []
-    thread = threading.Thread(target=lambda: found.append(window.take(0, wait_s=60.0)))
+    thread = threading.Thread(target=lambda: found.append(window.take(0, wait_s=PATIENCE_S)))
     thread.start()
     window.put(answer(0))
-    thread.join(10.0)
+    thread.join(PATIENCE_S)
     assert isinstance(found[0], RankPlan)
 
 
@@ -180,10 +182,10 @@ def test_waiting_ends_when_the_planner_goes_away() -> None:
     window = make_window()
     window.expect(0, BATCH)
     found: list[RankPlan | Unplanned] = []
-    thread = threading.Thread(target=lambda: found.append(window.take(0, wait_s=60.0)))
+    thread = threading.Thread(target=lambda: found.append(window.take(0, wait_s=PATIENCE_S)))
     thread.start()
     window.planner_away("the planner does not answer")
-    thread.join(10.0)
+    thread.join(PATIENCE_S)
     assert reason(found[0]) == "no schedule for 0 s: the planner does not answer"
 
 
@@ -193,8 +195,8 @@ def test_nothing_is_waited_for_while_the_planner_is_away_but_what_is_there_is_ta
         window.expect(iteration, BATCH)
     window.put(answer(0))
     window.planner_away("away")
-    assert isinstance(window.take(0, wait_s=60.0), RankPlan)
-    assert reason(window.take(1, wait_s=60.0)) == "no schedule for 0 s: away"
+    assert isinstance(window.take(0, wait_s=PATIENCE_S), RankPlan)
+    assert reason(window.take(1, wait_s=PATIENCE_S)) == "no schedule for 0 s: away"
 
 
 def test_a_planner_that_is_always_too_slow_is_seldom_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,12 +220,12 @@ def test_one_answer_in_time_restores_the_patience() -> None:
         window.take(iteration, wait_s=0.0)
     window.put(answer(PATIENCE))
     found: list[RankPlan | Unplanned] = []
-    thread = threading.Thread(target=lambda: found.append(window.take(PATIENCE + 1, wait_s=60.0)))
+    thread = threading.Thread(target=lambda: found.append(window.take(PATIENCE + 1, wait_s=PATIENCE_S)))
     thread.start()
     thread.join(0.05)
     assert thread.is_alive()
     window.put(answer(PATIENCE + 1))
-    thread.join(10.0)
+    thread.join(PATIENCE_S)
     assert isinstance(found[0], RankPlan)
 
 
@@ -235,12 +237,12 @@ def test_another_planner_is_waited_for_as_the_first_was() -> None:
         window.take(iteration, wait_s=0.0)
     window.be_patient()
     found: list[RankPlan | Unplanned] = []
-    thread = threading.Thread(target=lambda: found.append(window.take(PATIENCE, wait_s=60.0)))
+    thread = threading.Thread(target=lambda: found.append(window.take(PATIENCE, wait_s=PATIENCE_S)))
     thread.start()
     thread.join(0.05)
     assert thread.is_alive()
     window.put(answer(PATIENCE))
-    thread.join(10.0)
+    thread.join(PATIENCE_S)
     assert isinstance(found[0], RankPlan)
 
 
@@ -260,7 +262,7 @@ def test_a_reason_from_the_outbox_spares_the_wait() -> None:
     window = make_window()
     window.expect(0, BATCH)
     window.refuse(0, "not planned: cannot fit")
-    assert reason(window.take(0, wait_s=60.0)) == "not planned: cannot fit"
+    assert reason(window.take(0, wait_s=PATIENCE_S)) == "not planned: cannot fit"
     window.refuse(0, "again")  # over: nothing to note
     assert window.next_needed() == 1
 
@@ -279,7 +281,7 @@ def test_what_nobody_expects_yet_is_bounded() -> None:
     thread.start()
     assert not done.wait(0.05)
     window.expect(0, BATCH)
-    assert done.wait(10.0)
+    assert done.wait(PATIENCE_S)
     thread.join()
 
 
@@ -290,9 +292,9 @@ def test_closing_lets_go_of_both_threads() -> None:
     full = threading.Thread(target=lambda: ends.append(window.put(answer(1))))
     full.start()
     window.close()
-    full.join(10.0)
+    full.join(PATIENCE_S)
     window.expect(7, BATCH)
-    ends.append(window.take(7, wait_s=60.0))
+    ends.append(window.take(7, wait_s=PATIENCE_S))
     assert ends[0] is False
     assert isinstance(ends[1], Unplanned)
 
@@ -312,9 +314,12 @@ def test_a_missing_schedule_is_explained_in_words_that_stay_the_same_while_their
     window.planner_away("the planner does not answer")
     clock.now_s += 12.4
     window.planner_away("the planner does not answer, still")
-    assert reason(window.take(PATIENCE + 2, wait_s=60.0)) == "no schedule for 12 s: the planner does not answer, still"
+    assert (
+        reason(window.take(PATIENCE + 2, wait_s=PATIENCE_S))
+        == "no schedule for 12 s: the planner does not answer, still"
+    )
     window.put(answer(PATIENCE + 3))
     window.held_up("")
     window.take(PATIENCE + 3, wait_s=0.0)
     window.planner_away("the planner does not answer")
-    assert reason(window.take(PATIENCE + 4, wait_s=60.0)) == "no schedule for 0 s: the planner does not answer"
+    assert reason(window.take(PATIENCE + 4, wait_s=PATIENCE_S)) == "no schedule for 0 s: the planner does not answer"
