@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -43,32 +44,41 @@ def contents(message: Message) -> torch.Tensor:
     return torch.arange(3.0 * message.rows).reshape(message.rows, 3) + 100 * message.sub_microbatch
 
 
-def exchange(sent: list[Message], expected: list[Message], timeout_s: float = 20.0) -> list[bool] | tuple[str, str]:
+def exchange(
+    sent: list[Message], expected: list[Message], *, timeout_s: float = 60.0, awaits_sends: bool = True
+) -> list[bool] | tuple[str, str]:
     """Send all of one list from rank 0, receive all of the other on rank 1, all issued before any is awaited.
+
+    The connections are open before the timeout counts. Where sends are not awaited, as nobody may take them, they stay
+    alive until the other rank is done.
 
     Returns
     -------
     list of bool, or (kind, message)
         Whether each that arrived holds what it should; on an error its kind and text.
     """
-    mesh = Mesh.create(timeout_s=timeout_s)
-    transport = GroupTransport(mesh)
-    transport.warm_up()
+    mesh = Mesh.create(timeout_s=60)
+    GroupTransport(mesh).warm_up()
+    transport = GroupTransport(replace(mesh, timeout=timedelta(seconds=timeout_s)))
     try:
         if mesh.rank == 0:
             outgoing = [transport.send(contents(m), transfer_step(m, sends=True), m.number) for m in sent]
-            for one in outgoing:
+            for one in outgoing if awaits_sends else ():
                 one.wait()
+            if not awaits_sends:
+                dist.barrier(mesh.pipeline_control)
             return [True] * len(outgoing)
         incoming = [transport.receive(transfer_step(m, sends=False), m.number) for m in expected]
         return [torch.equal(one.wait(), contents(m)) for m, one in zip(expected, incoming, strict=True)]
     except TransferError as error:
+        if not awaits_sends:
+            dist.barrier(mesh.pipeline_control)
         return type(error).__name__, str(error)
 
 
 def warm_up() -> bool:
     """Open all connections, then use each of them in both directions."""
-    mesh = Mesh.create(timeout_s=20)
+    mesh = Mesh.create(timeout_s=60)
     GroupTransport(mesh).warm_up()
     found = [torch.zeros(1) for _ in range(mesh.ranks)]
     dist.all_gather(found, torch.tensor([float(mesh.rank)]), group=mesh.pipeline)

@@ -8,7 +8,6 @@ some rows.
 from __future__ import annotations
 
 import random
-import time
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,6 +35,8 @@ RAW_FEATURES, CLASSES = 3, 4
 # Linear in the gradients: Adam would blow rounding errors of a gradient that is zero up to whole steps. Momentum and
 # decay tell a gradient of zeros from none.
 OPTIMIZER = {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01}
+NOTES: list[str] = []
+"""What layers that note it computed in this process, in order."""
 Sizes = Mapping[str, Sequence[int]]
 """Units of a sample's instances, by module."""
 
@@ -53,8 +54,7 @@ class TinyModule:
     frozen: bool = False
     ignores_odd_samples: bool = False
     dropout: float = 0.0
-    sleep_s: float = 0.0
-    half_backward_sleep_s: float = 0.0
+    notes: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,22 +168,22 @@ def _merged(units: int, *, by: int) -> int:
     return -(-units // by)
 
 
-class _Slept(torch.autograd.Function):
-    """Takes its time in the backward."""
+class _Noted(torch.autograd.Function):
+    """Notes its backward."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, sleep_s: float) -> torch.Tensor:
-        ctx.sleep_s = sleep_s
+    def forward(ctx: Any, x: torch.Tensor, name: str) -> torch.Tensor:
+        ctx.name = name
         return x.clone()
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
-        time.sleep(ctx.sleep_s)
+        NOTES.append(ctx.name)
         return gradient, None
 
 
-def _slept(x: torch.Tensor, sleep_s: float) -> torch.Tensor:
-    made: torch.Tensor = _Slept.apply(x, sleep_s)  # type: ignore[no-untyped-call]
+def _noted(x: torch.Tensor, name: str) -> torch.Tensor:
+    made: torch.Tensor = _Noted.apply(x, name)  # type: ignore[no-untyped-call]
     return made
 
 
@@ -194,14 +194,13 @@ class _Layer(nn.Module):
         self.down = nn.Linear(2 * spec.width, spec.width)
         self.mix = nn.Linear(spec.width, spec.width, bias=False)
         self.dropout = nn.Dropout(spec.dropout)
-        self.sleep_s, self.half_backward_sleep_s = spec.sleep_s, spec.half_backward_sleep_s
+        self.notes = spec.notes
 
     def forward(self, x: torch.Tensor, task: StageTask) -> torch.Tensor:
-        if self.sleep_s:
-            time.sleep(self.sleep_s)
         up = self.up.weight
-        if self.half_backward_sleep_s:
-            x, up = _slept(x, self.half_backward_sleep_s), _slept(up, self.half_backward_sleep_s)
+        if self.notes:
+            NOTES.append("forward")
+            x, up = _noted(x, "input"), _noted(up, "weight")
         means = [rows.mean(0, keepdim=True).expand_as(rows) for rows in torch.split(x, list(task.output_rows))]
         return (
             x

@@ -7,10 +7,12 @@ import queue
 import threading
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
+from pipelines.models import NOTES
 from pipelines.training import make_executor
 
 from trainer_agent.errors import TrainerAgentError
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from trainer_agent.program import TransferStep
     from trainer_agent.stages import Chunk, ChunkModule
     from trainer_agent.transfers import Incoming, Outgoing
+
+HELD_TIMEOUT_S = 60.0
 
 
 @dataclass
@@ -69,18 +73,23 @@ class _Late:
         self.outgoing[0].wait()
 
 
-class DelayedTransport:
-    """Issues sends that ``is_late`` chooses after a delay, and those behind them in order."""
+class HeldTransport:
+    """Issues sends that ``is_held`` chooses once ``released`` allows it, and those behind them in order."""
 
-    def __init__(self, inner: GroupTransport, is_late: Callable[[TransferStep], bool], delay_s: float) -> None:
-        self._inner, self._is_late, self._delay_s = inner, is_late, delay_s
-        self._queue: queue.SimpleQueue[tuple[Callable[[], Outgoing], _Late, float]] = queue.SimpleQueue()
+    def __init__(
+        self, inner: GroupTransport, is_held: Callable[[TransferStep], bool], released: Callable[[], object]
+    ) -> None:
+        self._inner, self._is_held, self._released = inner, is_held, released
+        self._queue: queue.SimpleQueue[tuple[Callable[[], Outgoing], _Late, bool]] = queue.SimpleQueue()
         threading.Thread(target=self._serve, daemon=True).start()
 
     def _serve(self) -> None:
         while True:
-            issue, late, due = self._queue.get()
-            time.sleep(max(0.0, due - time.monotonic()))
+            issue, late, held = self._queue.get()
+            # Where it never comes, the other side's timeout has told by then.
+            given_up_s = time.monotonic() + 2 * HELD_TIMEOUT_S
+            while held and not self._released() and time.monotonic() < given_up_s:
+                time.sleep(0.005)
             late.outgoing.append(issue())
             late.issued.set()
 
@@ -88,8 +97,8 @@ class DelayedTransport:
         self._inner.warm_up()
 
     def send(self, tensor: torch.Tensor, step: TransferStep, step_number: int) -> Outgoing:
-        late, delay_s = _Late(), self._delay_s if self._is_late(step) else 0.0
-        self._queue.put((lambda: self._inner.send(tensor, step, step_number), late, time.monotonic() + delay_s))
+        late = _Late()
+        self._queue.put((lambda: self._inner.send(tensor, step, step_number), late, self._is_held(step)))
         return late
 
     def receive(self, step: TransferStep, step_number: int) -> Incoming:
@@ -98,11 +107,10 @@ class DelayedTransport:
 
 @dataclass(frozen=True)
 class Raised:
-    """What a step raised on one rank, after how long, and what the next step raised."""
+    """What a step raised on one rank, and what the next step raised."""
 
     kind: str
     message: str
-    after_s: float
     afterwards: str
 
 
@@ -115,16 +123,16 @@ def _outcome(case: Case, mesh: Mesh, transport: ScriptedTransport) -> Raised | N
 def _raised(executor: Executor, case: Case, mesh: Mesh) -> Raised | None:
     """Step until that raises."""
     for of_replica in case.steps:
-        batch, start = of_replica[mesh.replica].batch_of(mesh.rank), time.monotonic()
+        batch = of_replica[mesh.replica].batch_of(mesh.rank)
         try:
             executor.step(batch)
         except (TrainerAgentError, ArithmeticError) as error:
-            took, said = time.monotonic() - start, "; ".join([str(error), *getattr(error, "__notes__", ())])
+            said = "; ".join([str(error), *getattr(error, "__notes__", ())])
             try:
                 executor.step(batch)
             except TrainerAgentError as refusal:
-                return Raised(type(error).__name__, said, took, type(refusal).__name__)
-            return Raised(type(error).__name__, said, took, "")
+                return Raised(type(error).__name__, said, type(refusal).__name__)
+            return Raised(type(error).__name__, said, "")
     return None
 
 
@@ -155,24 +163,53 @@ def raise_in_a_gradient(case: Case, timeout_s: float, victim: int, parameter: st
     return _raised(executor, case, mesh)
 
 
-def measured_us(case: Case, delay_s: float) -> list[int]:
-    """Run a case with every activation late; returns what each step took."""
-    mesh = Mesh.create(timeout_s=60)
-    transport = DelayedTransport(GroupTransport(mesh), lambda step: not step.parcel.gradient, delay_s)
+def step_with_held_activations(case: Case, forwards: int, folder: str) -> list[bool]:
+    """Run a case whose activations leave rank 0 once rank 1 has run so many forwards of its first layer.
+
+    Returns
+    -------
+    list of bool
+        For each forward of this rank's first layer, whether the activations had left by then.
+    """
+    mesh = Mesh.create(timeout_s=HELD_TIMEOUT_S)
+    signal_file, ran = Path(folder) / "ran", []
+    transport = HeldTransport(GroupTransport(mesh), lambda step: not step.parcel.gradient, signal_file.exists)
     executor, _ = make_executor(case, mesh, transport)
-    return [executor.step(step.batch).measured_us for (step,) in case.steps]
+    (chunk,) = executor.chunks.values()
+    forward = chunk.layers[0].forward
+
+    def counted(*arguments: torch.Tensor) -> torch.Tensor:
+        ran.append(signal_file.exists())
+        made: torch.Tensor = forward(*arguments)
+        if mesh.rank == 1 and len(ran) == forwards:
+            signal_file.touch()
+        return made
+
+    chunk.layers[0].forward = counted
+    ((step,),) = case.steps
+    executor.step(step.batch)
+    return ran
+
+
+def computed(case: Case) -> list[str]:
+    """Run a step; returns what the layers of this rank, which note it, computed, in order."""
+    executor, _ = make_executor(case, Mesh.create(timeout_s=HELD_TIMEOUT_S))
+    NOTES.clear()
+    ((step,),) = case.steps
+    executor.step(step.batch)
+    return list(NOTES)
 
 
 def refused(case: Case) -> Raised | None:
     """Run a case until a step raises."""
-    mesh = Mesh.create(replicas=case.replicas, timeout_s=20)
+    mesh = Mesh.create(replicas=case.replicas, timeout_s=60)
     return _outcome(case, mesh, ScriptedTransport(GroupTransport(mesh), lambda number: None))
 
 
 def construct(case: Case) -> str:
     """Build executors; returns what that raised."""
     try:
-        make_executor(case, Mesh.create(timeout_s=20))
+        make_executor(case, Mesh.create(timeout_s=60))
     except TrainerAgentError as error:
         return str(error)
     return ""
@@ -180,7 +217,7 @@ def construct(case: Case) -> str:
 
 def construct_with_other_costs(case: Case) -> tuple[str, str]:
     """Build executors of which rank 1's has measured other costs; returns the error's kind and text."""
-    mesh = Mesh.create(timeout_s=20)
+    mesh = Mesh.create(timeout_s=60)
     if mesh.rank == 1:
         case.spec.model.modules[0].layers[0].cost.points[0].forward_us += 1
     try:
@@ -192,7 +229,7 @@ def construct_with_other_costs(case: Case) -> tuple[str, str]:
 
 def construct_with_a_broken_rank(case: Case) -> tuple[str, str]:
     """Build executors of which rank 1's build_chunk raises; returns the error's kind and text."""
-    mesh = Mesh.create(timeout_s=20)
+    mesh = Mesh.create(timeout_s=60)
     try:
         make_executor(case, mesh, build_chunk=_no_weights if mesh.rank == 1 else None)
     except (TrainerAgentError, OSError) as error:
@@ -206,7 +243,7 @@ def _no_weights(chunk: Chunk) -> ChunkModule:
 
 def step_in_inference_mode(case: Case) -> str:
     """Step where nothing can have gradients; returns what that raised."""
-    executor, _ = make_executor(case, Mesh.create(timeout_s=20))
+    executor, _ = make_executor(case, Mesh.create(timeout_s=60))
     with torch.inference_mode():
         try:
             executor.step(case.steps[0][0].batch)
@@ -217,7 +254,7 @@ def step_in_inference_mode(case: Case) -> str:
 
 def step_with_a_broken_module(case: Case) -> tuple[str, list[str]]:
     """Step with a loss chunk that raises; returns its words and notes."""
-    executor, _ = make_executor(case, Mesh.create(timeout_s=20))
+    executor, _ = make_executor(case, Mesh.create(timeout_s=60))
 
     def broken(*_: object) -> torch.Tensor:
         raise LookupError("no pixels")
@@ -234,13 +271,13 @@ def step_with_a_broken_module(case: Case) -> tuple[str, list[str]]:
 
 def parameter_names(case: Case) -> list[str]:
     """Names of this rank's parameters."""
-    return [name for name, _ in make_executor(case, Mesh.create(timeout_s=20))[0].named_parameters()]
+    return [name for name, _ in make_executor(case, Mesh.create(timeout_s=60))[0].named_parameters()]
 
 
 def place(replicas: int, ranks: int | None = None) -> tuple[int, int, list[int], list[int]] | str:
     """Return this process's rank, replica, and the global ranks of its pipeline and of its peers; or the error."""
     try:
-        mesh = Mesh.create(replicas=replicas, ranks=ranks, timeout_s=20)
+        mesh = Mesh.create(replicas=replicas, ranks=ranks, timeout_s=60)
     except ValueError as error:
         return str(error)
     groups = mesh.pipeline_control, mesh.peers_control
@@ -250,7 +287,7 @@ def place(replicas: int, ranks: int | None = None) -> tuple[int, int, list[int],
 
 def reduced(values: list[list[float | None]], bucket_bytes: int) -> list[list[float] | None]:
     """Add up one gradient of two equal numbers for each value of this replica; returns what each became."""
-    mesh = Mesh.create(ranks=1, replicas=len(values), timeout_s=20)
+    mesh = Mesh.create(ranks=1, replicas=len(values), timeout_s=60)
     parameters = []
     for number, value in enumerate(values[mesh.replica]):
         dtype = torch.float64 if number % 2 else torch.float32

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -36,7 +37,7 @@ def test_nothing_to_carry_is_a_transfer_too(workers: Workers) -> None:
 def test_what_the_plan_does_not_say_is_an_error_that_names_both(
     workers: Workers, sent: list[Message], expected: list[Message], said: str
 ) -> None:
-    kind, message = workers.run(exchange, 2, sent, expected, 2.0)[1]
+    kind, message = workers.run(partial(exchange, awaits_sends=False), 2, sent, expected)[1]
     assert kind == "TransferMismatchError"
     assert message.startswith("rank 1, receive of the ")
     assert "with rank 0" in message
@@ -44,14 +45,14 @@ def test_what_the_plan_does_not_say_is_an_error_that_names_both(
 
 
 def test_what_never_comes_is_an_error_within_the_timeout(workers: Workers) -> None:
-    kind, message = workers.run(exchange, 2, [], [Message(3, 4)], 1.0)[1]
+    kind, message = workers.run(partial(exchange, timeout_s=1.0), 2, [], [Message(3, 4)])[1]
     assert kind == "StepTimeoutError"
     assert "receive of the activation that vision.0 on sub-microbatch 3 makes" in message
     assert "no answer within 1 s" in message
 
 
 def test_what_nobody_takes_is_an_error_within_the_timeout(workers: Workers) -> None:
-    kind, message = workers.run(exchange, 2, [Message(3, 4)], [], 1.0)[0]
+    kind, message = workers.run(partial(exchange, timeout_s=1.0), 2, [Message(3, 4)], [])[0]
     assert kind in ("StepTimeoutError", "PeerLostError")
     assert "rank 0, send of the activation that vision.0 on sub-microbatch 3 makes" in message
     assert "with rank 1" in message
