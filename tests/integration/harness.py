@@ -22,13 +22,13 @@ from dip.planner.v1 import planner_pb2_grpc as pb_grpc
 from integration import rank_process
 from integration.rank_process import LEARNING_RATE, MODEL, Run, make_batch
 from pipelines.models import Reference, Trace
+from waiting import PATIENCE_S
 
 from trainer_agent import settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-PATIENCE_S = 60.0
 # How long ranks wait for schedules where plans that are late on a busy machine are no matter of the test.
 PATIENT = {settings.SCHEDULE_WAIT_MS: "20000"}
 # The longest iteration of the training that is played, for machines that are very busy, and how often its end is looked
@@ -106,6 +106,7 @@ class Planner:
                 self._process.wait(PATIENCE_S)
             except subprocess.TimeoutExpired:
                 self._process.kill()
+                self._process.wait()
 
     def _channel(self) -> grpc.Channel:
         return grpc.insecure_channel(self.endpoint, options=[("grpc.enable_http_proxy", 0)])

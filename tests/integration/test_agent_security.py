@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import secrets
 import signal
-import socket
 import time
 from collections import namedtuple
 from typing import TYPE_CHECKING, Any
@@ -19,8 +18,10 @@ from certificates import Authority
 from dip.connecting import variables
 from dip.planner.v1 import planner_pb2 as pb
 from dip.planner.v1 import planner_pb2_grpc as pb_grpc
-from integration.harness import PATIENCE_S, PATIENT, Planner
+from integration.harness import PATIENT, Planner
+from waiting import PATIENCE_S
 
+from benchmarks.held_port import HeldPort
 from trainer_agent import settings
 
 if TYPE_CHECKING:
@@ -69,9 +70,8 @@ class GuardedPlanner(Planner):
             own |= self.pair.server_environment() | {"DIP_TLS_CLIENT_CA_FILE": str(self.client_ca)}
         super().__init__(directory, own)
         if authority is not None:
-            with socket.socket() as free:
-                free.bind(("127.0.0.1", 0))
-                self.endpoint = f"127.0.0.1:{free.getsockname()[1]}"
+            self._held = HeldPort()  # it is killed, and starts there again
+            self.endpoint = f"127.0.0.1:{self._held.number}"
 
     def _channel(self) -> grpc.Channel:
         return grpc.intercept_channel(self.channel(), WithToken(self._token))

@@ -15,6 +15,7 @@ from dip.planner.v1 import planner_pb2 as pb
 from dip.planner.v1 import planner_pb2_grpc as pb_grpc
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from waiting import PATIENCE_S
 
 from benchmarks.fuzzing.calls import Ending, send
 from benchmarks.fuzzing.good_job import GoodJob
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LARGEST_MESSAGE = 4 * 2**20
-PATIENCE_S = 60.0
 STAYS = 0.3  # of `Input.patience`: calls are waited for, streams for a few hundredths of a second
 FIXED_WINDOW = (("grpc.http2.bdp_probe", 0),)
 ITERATIONS = 3 * KEPT_ITERATIONS

@@ -13,6 +13,7 @@ from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 from hostile_names import HOSTILE_NAMES, USUAL_NAMES
 from redis_cases import keys_of, needs_redis
+from waiting import PATIENCE_S
 
 from benchmarks.fuzzing.requests import register_job
 from benchmarks.planner_process import CHANNEL_OPTIONS, PlannerProcess
@@ -28,7 +29,6 @@ METHODS = [
     for method in SERVICE.methods
     if "job_id" in message_factory.GetMessageClass(method.input_type).DESCRIPTOR.fields_by_name
 ]
-PATIENCE_S = 60.0
 LONGEST_LINE = 1_000
 TRACES = ("forged", "passwd", "jndi", "\0", "\x1b", "\u202e", "team/job", "%2e", "x" * 1_000)
 """Parts of the names by which a key would be known that has one."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,8 @@ from pathlib import Path
 import pytest
 from needed import needs, needs_openssl
 
+from benchmarks.held_port import HeldPort
+
 ROOT = Path(__file__).parents[2]
 WALK = ROOT / "docs" / "operators-walk.md"
 BLOCK = re.compile(r"^```sh ?(?P<how>[a-z]*)\n(?P<commands>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -21,13 +22,10 @@ PORTS = {"50061": "DIP_LISTEN", "50062": "DIP_HEALTH_LISTEN", "9464": "DIP_METRI
 TRIES, LIMIT_S = 400, 540
 
 
-def _blocks() -> list[tuple[str, str]]:
-    """How each block is run, and its commands; on free ports, as another planner may be running on the walk's."""
+def _blocks(held: list[HeldPort]) -> list[tuple[str, str]]:
+    """How each block is run, and its commands; on held ports, as another planner may be running on the walk's."""
     text = WALK.read_text(encoding="utf-8")
-    probes = [socket.create_server(("127.0.0.1", 0)) for _ in PORTS]
-    free = dict(zip(PORTS, (probe.getsockname()[1] for probe in probes), strict=True))
-    for probe in probes:
-        probe.close()
+    free = {written: port.number for written, port in zip(PORTS, held, strict=True)}
     for written, port in free.items():
         text = text.replace(written, str(port))
     listens = "".join(f"{name}=127.0.0.1:{free[port]}\n" for port, name in PORTS.items() if name != "DIP_LISTEN")
@@ -99,8 +97,11 @@ def _group_lives(group: int) -> bool:
 @needs("curl")
 @needs_openssl
 def test_every_step_of_the_walk_works(tmp_path: Path) -> None:
-    blocks = _blocks()
+    held = [HeldPort() for _ in PORTS]
+    blocks = _blocks(held)
     ran = _run(_script(blocks), tmp_path)
+    for port in held:
+        port.release()
     logs = "".join(f"\n--- {path.name}\n{path.read_text()[-4000:]}" for path in sorted(tmp_path.glob("*.log")))
     assert ran.returncode == 0, ran.stdout[-4000:] + ran.stderr[-4000:] + logs
     said = dict(re.findall(r"--- block (\d+)\n(.*?)(?=--- block|\Z)", ran.stdout, re.DOTALL))

@@ -17,7 +17,7 @@ from dip.planner.v1 import planner_pb2 as pb
 from dip.planner.v1 import planner_pb2_grpc as pb_grpc
 from redis_cases import needs_redis
 from serving import CHANNEL_OPTIONS, register, stream, submit, worker_pids
-from waiting import until
+from waiting import PATIENCE_S, until
 
 from benchmarks.planner_process import PlannerProcess
 from benchmarks.redis_server import RedisServer
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PASSWORD = "red1s-s3cret"
-PATIENCE_S = 60.0
 FREE = {name: "127.0.0.1:0" for name in (names.LISTEN, names.HEALTH_LISTEN, names.METRICS_LISTEN)}
 
 

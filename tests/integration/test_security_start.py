@@ -14,6 +14,7 @@ from certificates import Authority
 from dip.planner.v1 import planner_pb2 as pb
 from dip.planner.v1 import planner_pb2_grpc as pb_grpc
 from serving import CHANNEL_OPTIONS
+from waiting import PATIENCE_S
 
 from benchmarks.planner_process import PlannerProcess
 from planner_service import settings as names
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ANYWHERE = "0.0.0.0:0"
-PATIENCE_S = 60.0
 
 
 def dip_serve(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -12,9 +12,10 @@ import grpc
 import pytest
 from dip.planner.v1 import planner_pb2 as pb
 from dip.planner.v1 import planner_pb2_grpc as pb_grpc
-from integration.harness import PATIENCE_S, POLL_S, Planner
+from integration.harness import POLL_S, Planner
 from redis_cases import needs_redis
 from serving import CHANNEL_OPTIONS, register, submit
+from waiting import PATIENCE_S
 
 from benchmarks.planner_process import PlannerProcess
 from benchmarks.redis_server import RedisServer
