@@ -16,14 +16,13 @@ from dip.connecting import (
     Endpoint,
 )
 from dip.connecting.variables import CERT_FILE, TOKEN_FILE
+from waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from certificates import Authority, Pair
-
-PATIENCE_S = 20.0
 
 
 @pytest.fixture

@@ -10,14 +10,13 @@ import pytest
 from certificates import YESTERDAY, Authority
 from dip.connecting import ClientFiles, CredentialSource, Endpoint, advice, explanation
 from dip.connecting.variables import CA_FILE, CERT_FILE, KEY_FILE, TOKEN_FILE
+from waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from certificates import Pair
-
-PATIENCE_S = 20.0
 
 
 @pytest.fixture
