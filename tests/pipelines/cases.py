@@ -94,19 +94,19 @@ def planned_case(
     model: TinyModel,
     ranks: int,
     batches: Sequence[Sequence[TinyBatch]],
-    budget_ms: int,
     *,
     split: bool = False,
 ) -> Case:
     """A run whose partition and plans the planner made."""
     spec = model.spec(ranks, replicas=len(batches[0]), seed=draw.randrange(100), split_backward=split)
-    partition = make_partition(spec, batches[0][0].metadata(), budget_ms=budget_ms)
+    spec.options.max_evaluations = 200
+    partition = make_partition(spec, batches[0][0].metadata())
     steps: list[list[Step]] = []
     for of_replica in batches:
         steps.append([])
         for batch in of_replica:
             request = pb.PlanRequest(job=spec, batch=batch.metadata(), partition=partition)
-            steps[-1].append(Step(batch=batch, plan=make_plan(request, budget_ms=budget_ms, seed=1)))
+            steps[-1].append(Step(batch=batch, plan=make_plan(request, seed=1)))
     return Case(name=name, model=model, spec=spec, partition=partition, steps=steps)
 
 

@@ -92,7 +92,7 @@ def test_schedules_of_the_planner(workers: Workers, ranks: int) -> None:
     for number, make in enumerate(MODELS):
         model = make(draw)
         batches = [[random_batch(draw, model, 4, bare=[draw.randrange(4)])] for _ in range(STEPS)]
-        cases.append(planned_case(draw, f"planned {number} on {ranks} ranks", model, ranks, batches, budget_ms=60))
+        cases.append(planned_case(draw, f"planned {number} on {ranks} ranks", model, ranks, batches))
     run(workers, cases)
 
 
@@ -124,7 +124,7 @@ def test_split_schedules_of_the_planner(workers: Workers, ranks: int) -> None:
         model = make(draw)
         batches = [[random_batch(draw, model, 4, bare=[draw.randrange(4)], empty=[number])] for _ in range(STEPS)]
         name = f"planned split {number} on {ranks} ranks"
-        cases.append(planned_case(draw, name, model, ranks, batches, budget_ms=60, split=True))
+        cases.append(planned_case(draw, name, model, ranks, batches, split=True))
     assert split_actions(cases) or ranks == 1
     run(workers, cases)
 
@@ -185,7 +185,7 @@ def test_numbers_of_microbatches_that_ranks_do_not_divide(workers: Workers) -> N
         model = encoder_and_backbone(draw)
         batches = [[random_batch(draw, model, microbatches)]]
         name = f"{microbatches} microbatches"
-        cases.append(planned_case(draw, name, model, 4, batches, budget_ms=60))
+        cases.append(planned_case(draw, name, model, 4, batches))
         cases.append(make_case(draw, f"{name}, fallback", model, 4, batches, fallback=True))
     run(workers, cases)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +16,7 @@ from google.protobuf.json_format import Parse
 from pipelines import targets
 from pipelines.models import TinyChunk
 
+from trainer_agent import layer_timing
 from trainer_agent.__main__ import main, parse_units
 from trainer_agent.errors import ProfileError
 from trainer_agent.profiler import ProfileTarget, profile_layers
@@ -132,8 +134,10 @@ def test_sizes_follow_from_hand_offs_and_parameters_and_are_kept_where_given() -
     assert profile_layers(target, repeats=1).model.modules[0].output_bytes_per_unit == 5
 
 
-def test_attention_is_told_from_what_grows_with_the_sum() -> None:
+def test_attention_is_told_from_what_grows_with_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
     """1,024 units take 5.2 ms as one instance and 2 ms as four: the costs say so, without having seen four."""
+    played = SimpleNamespace(perf_counter_ns=lambda: round(1e9 * targets.PLAYED.now_s))
+    monkeypatch.setattr(layer_timing, "time", played)
     cost = profile_layers(targets.timed(), repeats=5).model.modules[0].layers[0].cost
     table = LayerTable(cost)
     one = table.at("store", 1024, 1024**2).forward_us
