@@ -8,6 +8,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from waiting import PATIENCE_S
 
 from benchmarks.redis_server import RedisServer, server_programs
 from planner_service.store.redis_store import RedisStore
@@ -38,8 +39,8 @@ class NotedStore(RedisStore):
 async def redis_store(
     server: RedisServer, *, on_lost: Callable[[], None] = nothing, **options: Any
 ) -> AsyncIterator[NotedStore]:
-    """Open a store in a server until the block ends."""
-    store = NotedStore(server.url, **options)
+    """Open a store in a server until the block ends; unless told otherwise it is as patient with it as a test."""
+    store = NotedStore(server.url, **{"timeout_s": PATIENCE_S, **options})
     await store.start(on_lost, store.note)
     try:
         yield store

@@ -17,6 +17,7 @@ import redis
 from redis_cases import needs_redis, nothing
 from serving import run
 from store_cases import add, claimant, key, planned, record
+from waiting import PATIENCE_S
 
 from benchmarks.redis_server import RedisServer, server_programs
 from planner_service.store import Claim, StoreAwayError, StoreError
@@ -51,7 +52,7 @@ def url(server: RedisServer, credentials: str, *, scheme: str = "redis") -> str:
     return f"{scheme}://{credentials}127.0.0.1:{server.port}/1"
 
 
-def refusal(address: str, *, timeout_s: float = 10.0) -> str:
+def refusal(address: str, *, timeout_s: float = PATIENCE_S) -> str:
     """Return why a store does not start, or what it says first."""
     said: list[str] = []
 
