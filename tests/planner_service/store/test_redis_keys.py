@@ -160,7 +160,7 @@ def test_iterations_beyond_those_kept_leave_nothing(server: RedisServer) -> None
 def test_idle_job_is_forgotten_whole(server: RedisServer) -> None:
     async def scenario() -> None:
         empty(server)
-        async with redis_store(server, idle_job_s=1) as store:
+        async with redis_store(server, idle_job_s=3) as store:
             await use_all(store, "idle")
             while await store.job("idle") is not None:
                 await asyncio.sleep(0.05)
