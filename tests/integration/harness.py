@@ -35,6 +35,8 @@ PATIENT = {settings.SCHEDULE_WAIT_MS: "20000"}
 # for. Planning takes a fraction of a second.
 ITERATION_S, POLL_S = 20.0, 0.01
 TOLERANCE = 1e-9
+LATE = ("no schedule within ", "no schedule yet")
+"""How reasons begin that a plan came too late, as one may on a busy machine."""
 
 
 class Planner:
@@ -250,6 +252,15 @@ class Ranks:
             fallen_back += 1
             assert time.monotonic() - began < PATIENCE_S, f"no plan within {PATIENCE_S} s:\n{self._ranks[0].log()}"
         return fallen_back
+
+    def go_planned(self, planner: Planner, job_id: str, iterations: int) -> None:
+        """Go beside the planner until so many iterations ran plans; others may only have had theirs too late."""
+        ran = 0
+        while ran < iterations:
+            if not self.go_beside(planner, job_id, 1)[0]:
+                ran += 1
+            else:
+                assert any(reason.startswith(LATE) for reason in self.reasons[-1]), self.reasons[-1]
 
     def start_going(self, iterations: int) -> None:
         """Tell all ranks to run so many iterations, without waiting for them."""

@@ -45,7 +45,7 @@ def test_training_outlives_a_planner_that_is_killed_and_one_that_is_stopped(
     job = ranks.wait_until_ready()
     assert planner.job(job["job_id"]).partition == loaded(job)
     ranks.go_until_planned(planner, job["job_id"])
-    assert not any(ranks.go_beside(planner, job["job_id"], 4))
+    ranks.go_planned(planner, job["job_id"], 4)
 
     planner.send(signal.SIGKILL)
     assert all(ranks.go(10)[-5:])
@@ -54,20 +54,20 @@ def test_training_outlives_a_planner_that_is_killed_and_one_that_is_stopped(
     fallen_back = ranks.go_until_planned(planner, job["job_id"])
     took_s = ranks.times[-1] - back_s
     say(capsys, f"killed and started again: a plan after {took_s:.2f} s and {fallen_back} fallbacks")
-    assert not any(ranks.go_beside(planner, job["job_id"], 4))
+    ranks.go_planned(planner, job["job_id"], 4)
     assert planner.job(job["job_id"]).partition == loaded(job)
 
     planner.send(signal.SIGSTOP)
     stopped_s = time.monotonic()
     assert all(ranks.go(13)[-10:])
     # Up to three times as long as an iteration may wait, then hardly any more: the planner is not heard.
-    assert sum(ranks.waited_us[-10:]) < 5 * WAIT_MS * 1000
+    assert sum(any(one.startswith("no schedule within") for one in said) for said in ranks.reasons[-10:]) < 5
     say(capsys, f"stopped: 13 iterations took {ranks.times[-1] - stopped_s:.2f} s")
     planner.send(signal.SIGCONT)
     back_s = time.monotonic()
     fallen_back = ranks.go_until_planned(planner, job["job_id"])
     say(capsys, f"let go on: a plan after {ranks.times[-1] - back_s:.2f} s and {fallen_back} fallbacks")
-    assert not any(ranks.go_beside(planner, job["job_id"], 4))
+    ranks.go_planned(planner, job["job_id"], 4)
 
     stats = ranks.finish()
     say(capsys, f"in all {stats[0]['fallbacks']} fallbacks in {stats[0]['iterations']} iterations")

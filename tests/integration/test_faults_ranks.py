@@ -87,9 +87,7 @@ def lose_a_rank(start_ranks: Callable[..., Ranks], endpoint: str, fault: str, ti
 def test_a_rank_that_is_killed_in_the_middle_of_a_step(
     steady_planner: Planner, start_ranks: Callable[..., Ranks], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = lose_a_rank(
-        start_ranks, steady_planner.endpoint, "kill", timeout_s=4 * PATIENCE_S
-    )  # not what ends it: that is noticed, or nothing is said in time
+    said = lose_a_rank(start_ranks, steady_planner.endpoint, "kill", timeout_s=4 * PATIENCE_S)  # no time-out says it
     with capsys.disabled():
         print(f"\n    killed: {said['message'][:150]} after {said['after_s']:.2f} s")
     assert said["error"] == "PeerLostError"
