@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 import grpc
+from dip.addresses import MOST_PATH_BYTES
 from dip.planner.v1 import planner_pb2 as pb
 from dip.planner.v1 import planner_pb2_grpc as pb_grpc
-from dip.socket_paths import MOST_BYTES
 
 from examples.vlm.launch import NEEDED, at_least, require_packages, usable_cores
 from examples.vlm.summary import Records, summary
@@ -93,7 +93,7 @@ def run(options: argparse.Namespace) -> None:
 def folder_for_sockets() -> str:
     """Where temporary files are made, unless its path leaves no room for a socket's."""
     usual = tempfile.gettempdir()
-    return usual if len(os.fsencode(f"{usual}/dip-demo-12345678/planner.sock")) <= MOST_BYTES else "/tmp"
+    return usual if len(os.fsencode(f"{usual}/dip-demo-12345678/planner.sock")) <= MOST_PATH_BYTES else "/tmp"
 
 
 def planner_command(endpoint: str, folder: str) -> list[str]:

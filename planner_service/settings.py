@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from dip.socket_paths import check_socket_path
+from dip.addresses import check_host, check_socket_path
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -210,6 +210,8 @@ class Settings(BaseSettings):
             raise ValueError("allowed are host:port with a port of 0 to 65535, and unix:///absolute/path")
         if match["path"]:
             check_socket_path(match["path"])
+        else:
+            _check_host(match["host"])
         return value
 
     @field_validator("metrics_listen")
@@ -218,6 +220,8 @@ class Settings(BaseSettings):
         match = _ADDRESS.fullmatch(value)
         if value != METRICS_OFF and (match is None or match["path"] or int(match["port"]) > 65_535):
             raise ValueError("allowed are host:port with a port of 0 to 65535, and off")
+        if match is not None:
+            _check_host(match["host"])
         return value
 
     @field_validator("store")
@@ -226,6 +230,12 @@ class Settings(BaseSettings):
         if value != "memory://" and not _REDIS.fullmatch(value):
             raise ValueError("allowed are memory:// and redis://host:port/database, rediss://host:port/database")
         return value
+
+
+def _check_host(host: str) -> None:
+    """Refuse what can be no host; what stands in brackets is an IPv6 address, which the resolver judges."""
+    if not host.startswith("["):
+        check_host(host)
 
 
 def load_settings(**arguments: Any) -> Settings:

@@ -35,6 +35,12 @@ def check_exposure(settings: Settings) -> None:
         )
     if fault:
         _log.warning("%s=true: %s", names.ALLOW_INSECURE, fault.partition(";")[0])
+    if settings.tls_client_ca_file is not None and settings.access_file is None:
+        _log.warning(
+            "every certificate of the authorities in %s may do everything with all jobs; %s would say who may do what",
+            names.TLS_CLIENT_CA_FILE,
+            names.ACCESS_FILE,
+        )
 
 
 def is_beyond_this_machine(address: str) -> bool:

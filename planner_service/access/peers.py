@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 _MAPPED: Final = "::ffff:"
 """What stands before an IPv4 address at a socket for both."""
 _SHOWN_CHARACTERS: Final = 253
+_DIGEST_DIGITS: Final = 16
 _PLAIN: Final = "!$&'()*+,/:;=?@[] "
 """Kept of a certificate's name, beside letters, digits and ``_.-~``; the rest is percent-encoded, as logs show it."""
 
@@ -36,8 +38,16 @@ def _certificate_name(auth_context: Mapping[str, Iterable[bytes]]) -> str:
     for key in ("x509_subject_alternative_name", "x509_common_name"):
         for value in auth_context.get(key, ()):
             if value:
-                return quote(value, safe=_PLAIN)[:_SHOWN_CHARACTERS]
+                return _shortened(quote(value, safe=_PLAIN))
     return ""
+
+
+def _shortened(name: str) -> str:
+    """Return a name that can be shown; of two that begin alike, each stays one of its own."""
+    if len(name) <= _SHOWN_CHARACTERS:
+        return name
+    digest = sha256(name.encode()).hexdigest()[:_DIGEST_DIGITS]
+    return f"{name[: _SHOWN_CHARACTERS - 1 - _DIGEST_DIGITS]}~{digest}"
 
 
 def _place(peer: str) -> str:

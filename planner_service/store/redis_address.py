@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
+from dip.addresses import check_host
+
 from planner_service.store.records import StoreError
 from planner_service.store.redis_password import SETTING as PASSWORD_FILE
 from planner_service.store.redis_password import PasswordFile
@@ -85,6 +87,11 @@ class RedisAddress:
         database = parts.path.removeprefix("/") or "0"
         if parts.scheme not in ("redis", "rediss") or not parts.hostname or parts.fragment:
             raise StoreError(f"DIP_STORE: scheme or host cannot be read; {_ALLOWED}")
+        if ":" not in parts.hostname:  # IPv6 otherwise
+            try:
+                check_host(parts.hostname)
+            except ValueError:
+                raise StoreError(f"DIP_STORE: there can be no host of its host's name; {_ALLOWED}") from None
         if not (database.isascii() and database.isdigit()) or int(database) > _LAST_DATABASE:
             raise StoreError(f"DIP_STORE: the database is no number from 0 to {_LAST_DATABASE}; {_ALLOWED}")
         tls = parts.scheme == "rediss"

@@ -75,6 +75,12 @@ def test_sockets_whose_path_is_too_long(name: str) -> None:
         load_settings(**{name: address})
 
 
+@pytest.mark.parametrize("name", ["listen", "health_listen", "metrics_listen"])
+def test_hosts_that_cannot_be(name: str) -> None:
+    with pytest.raises(SettingsError, match=rf"^DIP_{name.upper()}: holds 'a\.\.b:1'; 'a\.\.b' is no name of a host"):
+        load_settings(**{name: "a..b:1"})
+
+
 @pytest.mark.parametrize("address", ["127.0.0.1:9464", "[::]:0", "off"])
 def test_where_metrics_may_be(address: str) -> None:
     assert load_settings(metrics_listen=address).metrics_listen == address

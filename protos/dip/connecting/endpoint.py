@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dip.socket_paths import check_socket_path
+from dip.addresses import check_host, check_socket_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,19 +42,21 @@ class Endpoint:
         Raises
         ------
         ValueError
-            It is neither ``host:port`` nor ``unix:///path``, or the path is too long; the message says what is allowed.
+            It is neither ``host:port`` nor ``unix:///path``, the path is too long, or there can be no such host; the
+            message says what is allowed.
         """
         if text.startswith("unix:"):
             if not text.startswith("unix:///") or text.endswith("/"):
                 raise ValueError(f"{text!r}; must be {ALLOWED}")
-            try:
+            with _told_of(text):
                 check_socket_path(text.removeprefix("unix://"))
-            except ValueError as error:
-                raise ValueError(f"{text!r}; {error}") from None
             return cls(target=text, local=True)
         match = _HOST_PORT.fullmatch(text)
         if match is None or not 1 <= int(match["port"]) <= 65535:
             raise ValueError(f"{text!r}; must be {ALLOWED}")
+        if match["host"]:
+            with _told_of(text):
+                check_host(match["host"])
         return cls(target=text, local=_is_loopback(match["v6"] or match["host"]))
 
     @property
@@ -111,6 +114,15 @@ class Endpoints:
 
     def __str__(self) -> str:
         return ",".join(map(str, self.each))
+
+
+@contextlib.contextmanager
+def _told_of(text: str) -> Iterator[None]:
+    """Have an error within say of which address it is."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{text!r}; {error}") from None
 
 
 def _is_loopback(host: str) -> bool:

@@ -30,11 +30,19 @@ ANYWHERE = "0.0.0.0:50061"
         ("[::]:50061", True),
         ("10.1.2.3:50061", True),
         ("[fe80::1]:50061", True),
-        ("no-such-host.invalid:50061", True),
     ],
 )
 def test_addresses(address: str, beyond: bool) -> None:
     assert is_beyond_this_machine(address) is beyond
+
+
+def test_what_nobody_can_look_up_may_be_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    assert is_beyond_this_machine("node-7:50061")
+
+
+def unknown(*_: object, **__: object) -> None:
+    raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
 
 @pytest.mark.parametrize(("addresses", "beyond"), [(["127.0.0.1"], False), (["127.0.0.1", "10.0.0.7"], True)])
@@ -53,13 +61,19 @@ def test_names_count_by_all_that_they_stand_for(
         {"listen": "127.0.0.1:0", "access_file": FILE},
         {"listen": "unix:///run/s", "access_file": FILE},
         {"listen": ANYWHERE, "access_file": FILE} | TLS,
-        {"listen": ANYWHERE, "tls_client_ca_file": FILE} | TLS,
         {"listen": ANYWHERE, "tls_client_ca_file": FILE, "access_file": FILE} | TLS,
     ],
 )
 def test_good(held: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
     check_exposure(Settings(**held))
     assert not caplog.records
+
+
+def test_certificates_alone_are_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    check_exposure(Settings(listen=ANYWHERE, tls_client_ca_file=FILE, **TLS))
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert "in DIP_TLS_CLIENT_CA_FILE may do everything with all jobs; DIP_ACCESS_FILE would" in record.getMessage()
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,8 @@ def test_address_is_read(url: str, options: dict[str, object], shown: str) -> No
         "redis://:s3cret@[::1",
         "redis://:s3cret@host?ssl_ca_certs=/ca.pem",
         "rediss://:s3cret@host?decode_responses=true",
+        "redis://s3cret..:6379",
+        "redis://:s3cret@a..b",
         "unix:///s3cret",
         "",
     ],
