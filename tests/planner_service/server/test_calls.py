@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
@@ -14,7 +13,9 @@ from dip.digests import plan_digest
 from dip.planner.v1 import planner_pb2 as pb
 from serving import (
     batch,
+    client,
     is_refused,
+    planner,
     refusal,
     register,
     retry_delay,
@@ -27,14 +28,26 @@ from serving import (
     worker_pids,
 )
 
+from planner_service.server import calls
 from planner_service.server.calls import remaining_s
 
 if TYPE_CHECKING:
     from planner_service.server.handlers import Context
+    from planner_service.server.lifecycle import PlannerServer
+
+
+LONG_MS = 600_000
+"""A search that outlives the test."""
 
 
 def request(script: int = 400, *, budget_ms: int = 300) -> pb.PlanRequest:
     return pb.PlanRequest(job=spec(budget_ms=budget_ms), batch=batch(script))
+
+
+async def is_busy(server: PlannerServer, *, busy: bool = True) -> None:
+    """Wait until the planner's only worker has nothing to do, or (once it was seen idle) something."""
+    while (server.idle_workers == 0) is not busy:
+        await asyncio.sleep(0.01)
 
 
 def test_plan_without_a_job() -> None:
@@ -64,21 +77,24 @@ def test_partition_in_the_request_is_kept() -> None:
 )
 def test_solver_that_hangs_is_bounded(script: int, fallback: bool) -> None:
     async def scenario() -> None:
-        async with served() as stub:
+        async with served(solve_grace_ms=3_000) as stub:  # time for it to hand out its plan
             plan = (await stub.Plan(request(script))).plan
             assert plan.fallback == fallback
 
-    run(scenario(), limit_s=20)
+    run(scenario())
 
 
-def test_deadline_bounds_the_search() -> None:
+def test_deadline_bounds_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    # More of it than is usual is left for the answer, as this machine may stand still meanwhile.
+    monkeypatch.setattr(calls, "_ANSWER_MARGIN_S", 28.0)
+
     async def scenario() -> None:
-        async with served() as stub:
+        async with served(max_budget_ms=LONG_MS) as stub:
             await stub.Plan(request())
-            plan = (await stub.Plan(request(scripted_engine.HANG_WITH_PLAN, budget_ms=50_000), timeout=2)).plan
+            plan = (await stub.Plan(request(scripted_engine.HANG_WITH_PLAN, budget_ms=LONG_MS), timeout=30)).plan
             assert plan.search.steps[-1].engine.startswith("interrupted: the solver did not stop within")
 
-    run(scenario(), limit_s=20)
+    run(scenario())
 
 
 def test_deadline_that_leaves_no_time_costs_no_worker() -> None:
@@ -103,18 +119,16 @@ def test_no_deadline_is_none_however_it_is_stated(stated: float | None, left_s: 
 
 def test_caller_that_leaves_frees_the_worker() -> None:
     async def scenario() -> None:
-        async with served() as stub:
+        async with planner(max_budget_ms=LONG_MS) as server, client(server) as stub:
             await stub.Plan(request())
             (worker,) = worker_pids()
-            call = stub.Plan(request(scripted_engine.HANG, budget_ms=50_000))
-            await asyncio.sleep(0.1)
-            began = time.monotonic()
+            call = stub.Plan(request(scripted_engine.HANG, budget_ms=LONG_MS))
+            await is_busy(server)
             call.cancel()
             await stub.Plan(request())
-            assert time.monotonic() - began < 20
             assert worker not in worker_pids()
 
-    run(scenario(), limit_s=40)
+    run(scenario())
 
 
 def test_calls_and_jobs_take_turns() -> None:
@@ -132,13 +146,15 @@ def test_calls_and_jobs_take_turns() -> None:
 
 def test_too_many_calls_are_exhausted() -> None:
     async def scenario() -> None:
-        async with served(max_queued_batches=1) as stub:
-            first = asyncio.ensure_future(stub.Plan(request(scripted_engine.HANG_WITH_PLAN)))
-            await asyncio.sleep(0.1)
+        async with planner(max_queued_batches=1, max_budget_ms=LONG_MS) as server, client(server) as stub:
+            await is_busy(server, busy=False)
+            first = stub.Plan(request(scripted_engine.HANG, budget_ms=LONG_MS))
+            await is_busy(server)
             error = await refusal(stub.Plan(request()))
             assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
             assert retry_delay(error) > 0
-            await first
+            first.cancel()
+            await is_busy(server, busy=False)
             await stub.Plan(request())
 
     run(scenario())
