@@ -48,7 +48,7 @@ def test_sixteen_ranks_and_128_microbatches_reach_clients_with_default_limits() 
             plan = (await reader.Plan(answer.request)).plan
             assert [len(one.actions) for one in plan.ranks] == [len(one.actions) for one in answer.plan.ranks]
 
-    run(scenario(), limit_s=120)
+    run(scenario())
 
 
 def test_event_loop_stays_free_while_big_plans_pass() -> None:
@@ -66,7 +66,7 @@ def test_event_loop_stays_free_while_big_plans_pass() -> None:
             # Sixteen clients parse what they receive in this loop too; to split the plan among them takes longer.
             assert max(turns_s) < 0.015
 
-    run(scenario(), limit_s=120)
+    run(scenario())
 
 
 def test_request_above_the_limit_is_exhausted() -> None:

@@ -57,7 +57,7 @@ def test_first_solver_makes_it_ready_and_one_that_is_lost_leaves_it_so(
             assert (await health.Check(SERVICE)).status == SERVING
             assert (await health.Check(PROCESS)).status == SERVING
 
-    run(scenario(), limit_s=PATIENCE_S)
+    run(scenario())
 
 
 def test_solvers_that_never_start_leave_it_unready_and_reachable(caplog: pytest.LogCaptureFixture) -> None:
@@ -74,7 +74,7 @@ def test_solvers_that_never_start_leave_it_unready_and_reachable(caplog: pytest.
             assert (await health.Check(PROCESS)).status == SERVING
             assert not (await stub.ListJobs(pb.ListJobsRequest())).jobs
 
-    run(scenario(), limit_s=PATIENCE_S)
+    run(scenario())
     assert "worker does not start, attempt 3: the solver's process ended with exit code 1" in caplog.messages
 
 

@@ -204,7 +204,7 @@ def test_jobs_that_wait_for_their_partition_are_open_jobs_whoever_still_waits() 
             slow = register("slow")
             slow.spec.model.modules[0].name = scripted_engine.HANG_PARTITION
             slow.spec.model.modules[1].inputs[0] = scripted_engine.HANG_PARTITION
-            await is_refused(stub.RegisterJob(slow, timeout=0.5), grpc.StatusCode.DEADLINE_EXCEEDED)
+            await is_refused(stub.RegisterJob(slow, timeout=3), grpc.StatusCode.DEADLINE_EXCEEDED)
             await is_refused(stub.RegisterJob(register("b")), grpc.StatusCode.RESOURCE_EXHAUSTED)
             slow.attempt += 1
             await is_refused(stub.RegisterJob(slow), grpc.StatusCode.RESOURCE_EXHAUSTED)
