@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import scripted_engine
 from dip.planner.v1 import planner_pb2 as pb
-from serving import client, planner, register, stream, submit, take
+from serving import LONG_MS, client, planner, register, stream, submit, take
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -42,7 +42,7 @@ async def train(stub: pb_grpc.PlannerServiceAsyncStub) -> None:
 
     0: all ranks run the plan. 1: replica 1 falls back. 2: there is no plan for replica 0. 3: planned. 4: waits.
     """
-    await stub.RegisterJob(register(replicas=2, budget_ms=30_000))  # as long hangs iteration 4
+    await stub.RegisterJob(register(replicas=2, budget_ms=LONG_MS))  # as long hangs iteration 4
     for iteration, script in enumerate((400, 400, scripted_engine.CANNOT_FIT, 400)):
         for replica in (0, 1):
             await stub.SubmitBatch(submit(iteration, script if replica == 0 else 400, replica=replica))

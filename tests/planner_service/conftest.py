@@ -1,4 +1,4 @@
-"""What tests of the planner share: the gate at which scripted solves wait."""
+"""What tests of the planner share: the gate at which scripted solves wait, patience, and no wishes of this user's."""
 
 from __future__ import annotations
 
@@ -7,10 +7,28 @@ from typing import TYPE_CHECKING
 
 import pytest
 import scripted_engine
+from waiting import PATIENCE_S
+
+from planner_service.logs import child_output
+from planner_service.pool import process
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+# What a user may have set for planners, terminals and proxies, and tests would otherwise follow.
+_WISHES = ("DIP_", "OTEL_", "COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "TTY_")
+_KEPT = ("DIP_REDIS_SERVER",)
+
+
+@pytest.fixture(autouse=True)
+def _undisturbed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out what this user has set, and wait for ends of processes as long as a busy machine needs."""
+    for name in os.environ:
+        if (name.startswith(_WISHES) and name not in _KEPT) or name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+    monkeypatch.setattr(process, "_EXIT_LIMIT_S", PATIENCE_S)
+    monkeypatch.setattr(child_output, "_LAST_WORDS_S", PATIENCE_S)
 
 
 @pytest.fixture

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import grpc
 import pytest
 import scripted_engine
 from dip.planner.v1 import planner_pb2 as pb
 from serving import (
+    LONG_MS,
     batch,
     client,
     is_refused,
@@ -24,6 +26,9 @@ from serving import (
     submit,
     take,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def test_same_batch_again_changes_nothing() -> None:
@@ -65,13 +70,14 @@ def test_replicas_have_plans_of_their_own() -> None:
     run(scenario())
 
 
-def test_nearest_iteration_is_planned_first() -> None:
+def test_nearest_iteration_is_planned_first(gate: Callable[[], None]) -> None:
     async def scenario() -> None:
         async with served() as stub:
-            await stub.RegisterJob(register())
-            await stub.SubmitBatch(submit(0, scripted_engine.HANG))  # the only worker is taken for a while
+            await stub.RegisterJob(register(budget_ms=LONG_MS))
+            await stub.SubmitBatch(submit(0, scripted_engine.WAIT_AT_GATE))  # the only worker is taken until then
             for iteration in (9, 7, 8):
-                await stub.SubmitBatch(submit(iteration, scripted_engine.HANG_WITH_PLAN if iteration > 7 else 400))
+                await stub.SubmitBatch(submit(iteration, scripted_engine.HANG if iteration > 7 else 400))
+            await asyncio.to_thread(gate)
             await take(stub.StreamSchedules(stream(7)), 1)
             for iteration in (8, 9):
                 await is_refused(
@@ -84,7 +90,7 @@ def test_nearest_iteration_is_planned_first() -> None:
 def test_too_many_waiting_batches_are_exhausted_with_a_time_to_come_back() -> None:
     async def scenario() -> None:
         async with served(max_queued_batches=2, search_workers=3) as stub:  # the two that hang keep theirs
-            await stub.RegisterJob(register(budget_ms=60_000))
+            await stub.RegisterJob(register(budget_ms=LONG_MS))
             for iteration in range(2):
                 await stub.SubmitBatch(submit(iteration, scripted_engine.HANG))
             error = await refusal(stub.SubmitBatch(submit(2)))

@@ -11,16 +11,18 @@ import pytest
 import scripted_engine
 from access_files import AccessFile, Metadata, bearer
 from dip.planner.v1 import planner_pb2 as pb
-from serving import batch, client, planner, refusal, register, retry_delay, run, spec, stream, submit, take
+from serving import LONG_MS, batch, client, planner, refusal, register, retry_delay, run, spec, stream, submit, take
 
 from planner_service import settings as names
 from planner_service.store import MemoryStore
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from dip.planner.v1 import planner_pb2_grpc as pb_grpc
+
+    from planner_service.server.lifecycle import PlannerServer
 
 
 JOB = pb.GetJobRequest(job_id="job")
@@ -29,7 +31,10 @@ JOB = pb.GetJobRequest(job_id="job")
 class Site:
     """A planner with two clients: one that takes what it can, and one that wants its share."""
 
-    def __init__(self, stub: pb_grpc.PlannerServiceAsyncStub, greedy: Metadata, modest: Metadata) -> None:
+    def __init__(
+        self, server: PlannerServer, stub: pb_grpc.PlannerServiceAsyncStub, greedy: Metadata, modest: Metadata
+    ) -> None:
+        self.server = server
         self.stub = stub
         self.greedy = greedy
         self.modest = modest
@@ -44,7 +49,9 @@ def access(tmp_path: Path) -> AccessFile:
 async def site(access: AccessFile, **settings: Any) -> AsyncIterator[Site]:
     greedy, modest = bearer(access.let_in("greedy")), bearer(access.let_in("modest", roles=["operator"]))
     async with planner(access_file=access.path, **settings) as server, client(server) as stub:
-        yield Site(stub, greedy, modest)
+        while not server.idle_workers:
+            await asyncio.sleep(0.01)
+        yield Site(server, stub, greedy, modest)
 
 
 async def is_exhausted(call: Any, setting: str, said: str) -> None:
@@ -116,8 +123,9 @@ def test_jobs_whose_partition_is_being_made(access: AccessFile) -> None:
             slow = register("slow")
             slow.spec.model.modules[0].name = scripted_engine.HANG_PARTITION
             slow.spec.model.modules[1].inputs[0] = scripted_engine.HANG_PARTITION
-            call = here.stub.RegisterJob(slow, metadata=here.greedy, timeout=3)
-            assert (await refusal(call)).code() == grpc.StatusCode.DEADLINE_EXCEEDED
+            while here.server.idle_workers:  # until it came in time, to be given up while the partition is made
+                call = here.stub.RegisterJob(slow, metadata=here.greedy, timeout=0.5)
+                assert (await refusal(call)).code() == grpc.StatusCode.DEADLINE_EXCEEDED
             slow.job_id = "another"
             more = here.stub.RegisterJob(slow, metadata=here.greedy)
             await is_exhausted(more, names.MAX_CLIENT_JOBS, "1 jobs of token:greedy are open")
@@ -130,7 +138,7 @@ def test_calls(access: AccessFile) -> None:
         async with site(access, max_client_calls=2) as here:
             await here.stub.RegisterJob(register(), metadata=here.greedy)
             hanging = pb.PlanRequest(job=register().spec, batch=submit(0, scripted_engine.HANG).batch)
-            hanging.job.options.budget_ms = 50_000
+            hanging.job.options.budget_ms = LONG_MS
             waiting = [here.stub.Plan(hanging, metadata=here.greedy) for _ in range(2)]
             while not await _is_exhausted_by(here.stub.GetJob(JOB, metadata=here.greedy)):
                 await asyncio.sleep(0.01)
@@ -160,7 +168,7 @@ def test_streams_are_no_calls_once_they_are_open(access: AccessFile) -> None:
 def test_bytes_of_a_jobs_batches_that_wait(access: AccessFile) -> None:
     async def scenario() -> None:
         async with site(access, max_queued_bytes=2**20) as here:
-            await here.stub.RegisterJob(register(budget_ms=20_000), metadata=here.greedy)
+            await here.stub.RegisterJob(register(budget_ms=LONG_MS), metadata=here.greedy)
             await here.stub.RegisterJob(register("other"), metadata=here.modest)
             large = submit(0, scripted_engine.HANG)
             large.batch.microbatches[0].samples[0].instances["vision"].units.extend([200] * 400_000)
@@ -193,19 +201,27 @@ async def _is_exhausted_by(call: Any) -> bool:
     return False
 
 
-def test_calls_of_plan_take_turns_with_anothers(access: AccessFile) -> None:
+def test_calls_of_plan_take_turns_with_anothers(access: AccessFile, gate: Callable[[], None]) -> None:
     async def scenario() -> None:
-        async with site(access, max_queued_batches=8, search_workers=1) as found:
-            slow = pb.PlanRequest(job=spec(), batch=batch(scripted_engine.HANG_WITH_PLAN))
+        async with site(access, max_queued_batches=8) as found:
+            slow = pb.PlanRequest(job=spec(), batch=batch(scripted_engine.WAIT_AT_GATE))
             greedy = [asyncio.ensure_future(found.stub.Plan(slow, metadata=found.greedy)) for _ in range(5)]
             (refused,), waiting = await asyncio.wait(greedy, return_when=asyncio.FIRST_COMPLETED)
             error = refused.exception()
             assert isinstance(error, grpc.aio.AioRpcError)
             assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
             assert "calls of Plan of token:greedy" in str(error.details())
-            await found.stub.Plan(pb.PlanRequest(job=spec(), batch=batch()), metadata=found.modest)
-            await found.stub.RegisterJob(register("modest-job"), metadata=found.modest)
-            assert sum(call.done() for call in waiting) <= 2
+            quick = pb.PlanRequest(job=spec(), batch=batch())
+            asked = (found.stub.Plan, quick), (found.stub.RegisterJob, register("modest-job"))
+            for number, (method, request) in enumerate(asked, start=1):
+                modest = method(request, metadata=found.modest)
+                while found.server._pool.waiting < 5 - number:  # behind the one at the gate: all others, and this
+                    await asyncio.sleep(0.01)
+                await asyncio.to_thread(gate)
+                await modest
+                while (ended := sum(call.done() for call in waiting)) < number:
+                    await asyncio.sleep(0.01)
+                assert ended == number
             for call in waiting:
                 call.cancel()
 

@@ -10,13 +10,14 @@ import grpc.aio
 from dip.planner.v1 import planner_pb2 as pb
 from dip.planner.v1 import planner_pb2_grpc as pb_grpc
 from serving import CHANNEL_OPTIONS, refusal, run
+from waiting import PATIENCE_S
 
 from planner_service.server.handlers import add_servicer
 
 if TYPE_CHECKING:
     import pytest
 
-DEADLINE_S = 0.3
+SHORT_S = 0.3
 
 
 class Failing:
@@ -34,7 +35,7 @@ class Failing:
         return fail
 
 
-async def code_of(error: Exception) -> grpc.StatusCode:
+async def code_of(error: Exception, *, deadline_s: float = PATIENCE_S) -> grpc.StatusCode:
     """Return what a client gets from a service that fails so."""
     server = grpc.aio.server()
     add_servicer(server, Failing(error))
@@ -42,7 +43,7 @@ async def code_of(error: Exception) -> grpc.StatusCode:
     await server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=CHANNEL_OPTIONS) as channel:
         stub = pb_grpc.PlannerServiceStub(channel)
-        refused = await refusal(stub.ListJobs(pb.ListJobsRequest(), timeout=DEADLINE_S))
+        refused = await refusal(stub.ListJobs(pb.ListJobsRequest(), timeout=deadline_s))
     await server.stop(grace=0)
     return refused.code()
 
@@ -50,7 +51,8 @@ async def code_of(error: Exception) -> grpc.StatusCode:
 def test_answer_to_a_client_that_has_just_left_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         left = grpc.aio.InternalError("Failed grpc_call_start_batch")
-        assert await code_of(left) == grpc.StatusCode.DEADLINE_EXCEEDED  # nothing is sent to nobody
+        code = await code_of(left, deadline_s=SHORT_S)
+        assert code == grpc.StatusCode.DEADLINE_EXCEEDED  # nothing is sent to nobody
 
     run(scenario())
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]

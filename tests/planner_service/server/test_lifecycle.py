@@ -13,6 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from serving import (
     FREE,
+    LONG_MS,
     ClosingStore,
     batch,
     client,
@@ -75,14 +76,14 @@ def test_reflection_lists_the_service() -> None:
 
 def test_draining_ends_streams_and_calls_with_unavailable() -> None:
     async def scenario() -> None:
-        async with planner(max_budget_ms=600_000) as server, client(server) as stub:
+        async with planner() as server, client(server) as stub:
             await stub.RegisterJob(register())
             idle = stub.StreamSchedules(stream())
             await idle.initial_metadata()
             await stub.SubmitBatch(submit(0))
             await take(idle, 1)
             planning = asyncio.ensure_future(
-                stub.Plan(pb.PlanRequest(job=spec(budget_ms=600_000), batch=batch(scripted_engine.HANG)))
+                stub.Plan(pb.PlanRequest(job=spec(budget_ms=LONG_MS), batch=batch(scripted_engine.HANG)))
             )
             await asyncio.sleep(0.1)
             draining = asyncio.create_task(server.drain())
@@ -161,7 +162,7 @@ def test_unix_socket_serves_and_is_not_taken_away(tmp_path: object) -> None:
     ("address", "why"),
     [
         ("unix:///no/such/directory/planner.sock", "there is no directory /no/such/directory"),
-        ("unix:///etc/hostname", "a file that is not a socket has this name"),
+        ("unix:///etc/passwd", "a file that is not a socket has this name"),
         ("unix:///proc/planner.sock", "cannot listen on unix:///proc/planner.sock: "),
         ("192.0.2.1:0", "annot assign requested address"),
     ],
@@ -206,7 +207,7 @@ def test_server_of_grpc_that_ends_by_itself_stops_the_planner() -> None:
         async with planner() as server:
             stop_where_a_loop_fails(stopped.set)
             await server._health_server.stop(grace=0)  # as gRPC does after an error of its own
-            await asyncio.wait_for(stopped.wait(), 30)
+            await stopped.wait()
 
     run(scenario())
 

@@ -7,6 +7,7 @@ import urllib.request
 
 import pytest
 from serving import FREE, ClosingStore, planner, run
+from waiting import PATIENCE_S
 
 from planner_service.server.lifecycle import PlannerServer
 from planner_service.server.listening import ListenError
@@ -16,7 +17,7 @@ ANYWHERE = "127.0.0.1:0"
 
 
 def read(address: str) -> str:
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as answer:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=PATIENCE_S) as answer:
         text: str = answer.read().decode()
     return text
 

@@ -8,6 +8,7 @@ import grpc
 import pytest
 from dip.planner.v1 import planner_pb2 as pb
 from serving import client, is_refused, planner, register, run
+from waiting import PATIENCE_S
 from watched_jobs import LATE, report, trained
 
 from benchmarks.redis_server import RedisServer, server_programs
@@ -31,7 +32,7 @@ def make_store(request: pytest.FixtureRequest) -> Iterator[Callable[[], PlanStor
         yield lambda: None
         return
     with RedisServer(program=server_programs()[request.param]) as running:
-        yield lambda: RedisStore(running.url)
+        yield lambda: RedisStore(running.url, timeout_s=PATIENCE_S)
 
 
 def test_what_became_of_each_iteration_is_told(make_store: Callable[[], PlanStore | None]) -> None:

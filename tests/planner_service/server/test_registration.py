@@ -10,7 +10,7 @@ import grpc
 import scripted_engine
 from dip.partition import default_partition
 from dip.planner.v1 import planner_pb2 as pb
-from serving import client, is_refused, planner, refusal, register, run, served, spec, stream, submit, take
+from serving import LONG_MS, client, is_refused, planner, refusal, register, run, served, spec, stream, submit, take
 
 from planner_service.server import jobs
 from planner_service.settings import MAX_JOBS
@@ -85,12 +85,14 @@ def test_other_model_under_a_taken_attempt_already_exists() -> None:
 def test_higher_attempt_supersedes_and_drops_everything() -> None:
     async def scenario() -> None:
         async with served() as stub:
-            await stub.RegisterJob(register(attempt=5))
+            await stub.RegisterJob(register(attempt=5, budget_ms=LONG_MS))
             old = stub.StreamSchedules(stream(attempt=5))
             await stub.SubmitBatch(submit(0, attempt=5))
             await take(old, 1)
             await stub.SubmitBatch(submit(1, scripted_engine.HANG, attempt=5))
-            await stub.RegisterJob(register(attempt=6))
+            higher = register(attempt=6)
+            higher.partition.CopyFrom(scripted_engine.even_partition(higher.spec))  # the only worker hangs
+            await stub.RegisterJob(higher)
             assert await old.read() == grpc.aio.EOF
             assert await old.code() == grpc.StatusCode.OK
             for call in _calls(stub, attempt=5):
@@ -119,7 +121,7 @@ def test_attempt_that_is_not_registered_is_not_found() -> None:
 def test_closed_job_ends_its_streams_and_takes_nothing() -> None:
     async def scenario() -> None:
         async with served() as stub:
-            await stub.RegisterJob(register())
+            await stub.RegisterJob(register(budget_ms=LONG_MS))
             call = stub.StreamSchedules(stream())
             await stub.SubmitBatch(submit(0))
             await take(call, 1)
@@ -162,7 +164,7 @@ def test_search_for_a_partition_that_hangs_leaves_the_default_one(monkeypatch: p
     monkeypatch.setattr(jobs, "PARTITION_BUDGET_MS", 200)
 
     async def scenario() -> None:
-        async with served() as stub:
+        async with served(solve_grace_ms=100) as stub:
             request = register()
             request.spec.model.modules[0].name = scripted_engine.HANG_PARTITION
             request.spec.model.modules[1].inputs[0] = scripted_engine.HANG_PARTITION
@@ -200,11 +202,14 @@ def test_too_many_open_jobs_are_refused_until_one_closes() -> None:
 
 def test_jobs_that_wait_for_their_partition_are_open_jobs_whoever_still_waits() -> None:
     async def scenario() -> None:
-        async with served(max_jobs=1) as stub:
+        async with planner(max_jobs=1) as server, client(server) as stub:
+            while not server.idle_workers:
+                await asyncio.sleep(0.01)
             slow = register("slow")
             slow.spec.model.modules[0].name = scripted_engine.HANG_PARTITION
             slow.spec.model.modules[1].inputs[0] = scripted_engine.HANG_PARTITION
-            await is_refused(stub.RegisterJob(slow, timeout=3), grpc.StatusCode.DEADLINE_EXCEEDED)
+            while server.idle_workers:  # until it came in time, to be given up while the partition is made
+                await is_refused(stub.RegisterJob(slow, timeout=0.5), grpc.StatusCode.DEADLINE_EXCEEDED)
             await is_refused(stub.RegisterJob(register("b")), grpc.StatusCode.RESOURCE_EXHAUSTED)
             slow.attempt += 1
             await is_refused(stub.RegisterJob(slow), grpc.StatusCode.RESOURCE_EXHAUSTED)

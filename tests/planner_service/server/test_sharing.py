@@ -11,7 +11,7 @@ import scripted_engine
 from dip.digests import streamed_digest
 from dip.planner.v1 import planner_pb2 as pb
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from serving import client, planner, refusal, register, report, run, stream, submit, take
+from serving import LONG_MS, client, planner, refusal, register, report, run, stream, submit, take
 from shared_stores import DEAD, SharedStore, SlowStore, clients, die_over, key, planners, queued
 
 from planner_service.server import dispatcher
@@ -42,7 +42,7 @@ def test_either_planner_takes_any_batch_and_any_stream() -> None:
 def test_what_one_planner_cannot_begin_the_other_does() -> None:
     async def scenario() -> None:
         async with planners({"plan_jobs": "own"}, {}) as (_, servers), clients(*servers) as (sidecar, shared):
-            await sidecar.RegisterJob(register(budget_ms=30_000))
+            await sidecar.RegisterJob(register(budget_ms=LONG_MS))
             await sidecar.SubmitBatch(submit(0, scripted_engine.HANG))
             await sidecar.SubmitBatch(submit(1))
             (first,) = await take(sidecar.StreamSchedules(stream(1)), 1)
@@ -118,8 +118,8 @@ def test_batch_that_planners_end_over_gets_the_fixed_schedule_and_then_a_reason(
 def test_planner_that_stops_gives_its_batches_to_the_other_at_once() -> None:
     async def scenario() -> None:
         store = SharedStore()
-        async with planner(store=store, lease_ms=600_000) as first, client(first) as one:
-            await one.RegisterJob(register(budget_ms=60_000))
+        async with planner(store=store) as first, client(first) as one:
+            await one.RegisterJob(register(budget_ms=LONG_MS))
             await one.SubmitBatch(submit(0, scripted_engine.HANG_WITH_PLAN))
             await one.SubmitBatch(submit(1))
             await first.drain()
@@ -135,8 +135,8 @@ def test_planner_that_stops_gives_its_batches_to_the_other_at_once() -> None:
 def test_batch_that_is_being_claimed_while_the_planner_stops_is_given_back_at_once() -> None:
     async def scenario() -> None:
         store = SlowStore()
-        async with planner(store=store, lease_ms=600_000) as server, client(server) as stub:
-            await stub.RegisterJob(register(budget_ms=60_000))
+        async with planner(store=store) as server, client(server) as stub:
+            await stub.RegisterJob(register(budget_ms=LONG_MS))
             store.slow = True
             while not server.idle_workers:
                 await asyncio.sleep(0.01)
@@ -156,7 +156,7 @@ def test_batch_that_is_being_claimed_while_the_planner_stops_is_given_back_at_on
 def test_client_that_leaves_while_its_batch_is_claimed_costs_no_time() -> None:
     async def scenario() -> None:
         store = SlowStore()
-        async with planner(store=store, lease_ms=600_000) as server, client(server) as stub:
+        async with planner(store=store) as server, client(server) as stub:
             await stub.RegisterJob(register())
             while not server.idle_workers:
                 await asyncio.sleep(0.01)
@@ -176,7 +176,7 @@ def test_planner_that_lost_a_claim_takes_it_back_when_the_other_dies_over_it() -
     async def scenario() -> None:
         store = SlowStore()
         async with planner(store=store, search_workers=2, lease_ms=300) as server, client(server) as stub:
-            await stub.RegisterJob(register(budget_ms=60_000))
+            await stub.RegisterJob(register(budget_ms=LONG_MS))
             while server.idle_workers < 2:
                 await asyncio.sleep(0.01)
             store.renewing.clear()
@@ -211,7 +211,7 @@ def test_batch_and_outcome_wait_for_a_store_that_is_away() -> None:
     """One failure as its job is looked up, another as the outcome is written: neither costs the batch a try."""
 
     async def scenario() -> None:
-        async with planners({"lease_ms": 600_000}) as (store, servers), clients(*servers) as (stub,):
+        async with planners({}) as (store, servers), clients(*servers) as (stub,):
             await stub.RegisterJob(register())
             await queued(store, 0)
             for method in ("job", "settle"):

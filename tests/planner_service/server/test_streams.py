@@ -12,7 +12,24 @@ import pytest
 import scripted_engine
 from dip.digests import plan_digest, streamed_digest
 from dip.planner.v1 import planner_pb2 as pb
-from serving import batch, client, is_refused, planner, refusal, register, report, run, served, stream, submit, take
+from serving import (
+    LONG_MS,
+    batch,
+    client,
+    is_refused,
+    planner,
+    refusal,
+    register,
+    report,
+    run,
+    served,
+    stream,
+    submit,
+    take,
+)
+from waiting import PATIENCE_S
+
+from planner_service.server.budgets import Budgets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,7 +98,7 @@ def test_batch_that_was_never_submitted_is_passed_over() -> None:
 def test_iteration_still_being_planned_goes_before_a_later_one_that_is_done(gate: Callable[[], None]) -> None:
     async def scenario() -> None:
         async with served(search_workers=2) as stub:
-            await stub.RegisterJob(register(budget_ms=20_000))
+            await stub.RegisterJob(register(budget_ms=LONG_MS))
             call = stub.StreamSchedules(stream())
             await stub.SubmitBatch(submit(0, scripted_engine.WAIT_AT_GATE))
             await stub.SubmitBatch(submit(1))
@@ -92,9 +109,12 @@ def test_iteration_still_being_planned_goes_before_a_later_one_that_is_done(gate
     run(scenario())
 
 
-def test_solver_that_hangs_holds_up_later_iterations_for_its_limit_only() -> None:
+def test_solver_that_hangs_holds_up_later_iterations_for_its_limit_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits_s = iter([0.5, PATIENCE_S])  # the second is no limit of a search that does not hang
+    monkeypatch.setattr(Budgets, "limit_s", lambda *_: next(limits_s))
+
     async def scenario() -> None:
-        async with served(search_workers=2, solve_grace_ms=3_000) as stub:  # time for the other to be planned
+        async with served(search_workers=2) as stub:
             await stub.RegisterJob(register())
             call = stub.StreamSchedules(stream())
             await stub.SubmitBatch(submit(0, scripted_engine.HANG))
@@ -108,8 +128,8 @@ def test_solver_that_hangs_holds_up_later_iterations_for_its_limit_only() -> Non
 
 def test_iteration_that_was_run_without_its_plan_holds_up_nothing() -> None:
     async def scenario() -> None:
-        async with served(search_workers=2, max_budget_ms=600_000) as stub:
-            await stub.RegisterJob(register(budget_ms=600_000))  # longer than a test waits
+        async with served(search_workers=2) as stub:
+            await stub.RegisterJob(register(budget_ms=LONG_MS))
             call = stub.StreamSchedules(stream())
             await stub.SubmitBatch(submit(0, scripted_engine.HANG))
             await stub.SubmitBatch(submit(1))
@@ -209,11 +229,11 @@ def test_cancelled_streams_leave_memory_and_tasks_flat() -> None:
         async with planner() as server, client(server) as stub:
             await stub.RegisterJob(register())
             await stub.SubmitBatch(submit(0))
-            await _cancel_streams(stub, 1_000)  # what so many at a time need once stays
-            tasks, memory = len(asyncio.all_tasks()), _traced_bytes()
-            await _cancel_streams(stub, 1_500)
-            while len(asyncio.all_tasks()) > tasks:
-                await asyncio.sleep(0.01)
+            await take(stub.StreamSchedules(stream()), 1)
+            tasks = len(asyncio.all_tasks())
+            await _cancel_streams(stub, 1_000, tasks)  # what so many at a time need once stays
+            memory = _traced_bytes()
+            await _cancel_streams(stub, 1_500, tasks)
             assert _traced_bytes() - memory < 2**20, "not so much as 700 bytes of each"
             # None of them is still counted, and one more is served as ever.
             assert len(await take(stub.StreamSchedules(stream()), 1)) == 1
@@ -247,13 +267,16 @@ async def _read_all(call: grpc.aio.UnaryStreamCall, received: list[object]) -> N
         received.append(await call.read())
 
 
-async def _cancel_streams(stub: object, count: int) -> None:
+async def _cancel_streams(stub: object, count: int, tasks: int) -> None:
+    """Open and cancel so many streams, until there are no more tasks than before."""
     for _ in range(count // 50):
         calls = [stub.StreamSchedules(stream(1)) for _ in range(50)]  # type: ignore[attr-defined]
         for call in calls:
             await call.initial_metadata()
         for call in calls:
             call.cancel()
+    while len(asyncio.all_tasks()) > tasks:
+        await asyncio.sleep(0.01)
 
 
 async def _first_code(call: grpc.aio.UnaryStreamCall) -> grpc.StatusCode:

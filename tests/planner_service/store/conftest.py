@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 from serving import run
+from waiting import PATIENCE_S
 
 from benchmarks.redis_server import RedisServer, server_programs
 from planner_service.store import MemoryStore, PlanStore
@@ -40,7 +41,7 @@ def in_store(server: RedisServer | None) -> InStore:
         return lambda scenario: _run(MemoryStore(**KEPT), scenario)
     with server.client() as client:
         client.flushall()
-    return lambda scenario: _run(RedisStore(server.url, **KEPT), scenario)
+    return lambda scenario: _run(RedisStore(server.url, timeout_s=PATIENCE_S, **KEPT), scenario)
 
 
 def _run(store: PlanStore, scenario: Callable[[PlanStore], Awaitable[None]]) -> None:

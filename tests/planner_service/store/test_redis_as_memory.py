@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from redis_cases import empty, nothing
 from serving import run
 from store_cases import key, record
+from waiting import PATIENCE_S
 
 from benchmarks.redis_server import RedisServer, server_programs
 from planner_service.store import (
@@ -229,7 +230,7 @@ def test_any_steps_have_the_same_answers(server: RedisServer, taken: list[tuple[
     empty(server)
 
     async def scenario() -> None:
-        memory, shared = MemoryStore(**KEPT), RedisStore(server.url, **KEPT)
+        memory, shared = MemoryStore(**KEPT), RedisStore(server.url, timeout_s=PATIENCE_S, **KEPT)
         await shared.start(nothing)
         try:
             both = Both(memory, shared)

@@ -157,11 +157,19 @@ def test_iterations_beyond_those_kept_leave_nothing(server: RedisServer) -> None
     run(scenario())
 
 
+def let_pass(server: RedisServer, seconds: int) -> None:
+    """Have all keys die as if so much time had passed."""
+    with keys_of(server) as keys, server.client() as client:
+        for name, left_ms in keys.items():
+            client.pexpire(name, left_ms - 1000 * seconds)
+
+
 def test_idle_job_is_forgotten_whole(server: RedisServer) -> None:
     async def scenario() -> None:
         empty(server)
-        async with redis_store(server, idle_job_s=3) as store:
+        async with redis_store(server, idle_job_s=IDLE_S) as store:
             await use_all(store, "idle")
+            let_pass(server, IDLE_S - 1)
             while await store.job("idle") is not None:
                 await asyncio.sleep(0.05)
             assert await store.jobs() == []

@@ -12,7 +12,9 @@ import trustme
 from redis_cases import needs_redis, nothing
 from serving import run
 from store_cases import record
+from waiting import PATIENCE_S
 
+from benchmarks.held_port import HeldPort
 from benchmarks.redis_server import RedisServer, server_programs
 from planner_service.store import StoreAwayError, StoreError, open_store
 from planner_service.store.redis_store import RedisStore
@@ -46,7 +48,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[RedisServer]:
 @pytest.mark.parametrize("user", ["", "planner@"])
 def test_password_of_the_file_opens_whoever_the_user_is(server: RedisServer, file: Path, user: str) -> None:
     async def scenario() -> None:
-        store = RedisStore(f"redis://{user}127.0.0.1:{server.port}/1", password_file=file)
+        store = RedisStore(f"redis://{user}127.0.0.1:{server.port}/1", password_file=file, timeout_s=PATIENCE_S)
         await store.start(nothing)
         await store.put_job(record())
         assert len(await store.jobs()) == 1
@@ -62,7 +64,7 @@ def test_changed_password_is_used_by_the_next_connection(
     caplog.set_level(logging.DEBUG)
 
     async def scenario() -> None:
-        store = RedisStore(f"redis://127.0.0.1:{server.port}/1", password_file=file)
+        store = RedisStore(f"redis://127.0.0.1:{server.port}/1", password_file=file, timeout_s=PATIENCE_S)
         await store.start(nothing)
         try:
             await store.put_job(record())
@@ -92,9 +94,9 @@ def test_password_and_tls_together(tmp_path: Path, file: Path, caplog: pytest.Lo
     ca.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     made.private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "redis.pem"))
     trustme.CA().cert_pem.write_to_path(str(tmp_path / "other.pem"))
-    port = RedisServer().port
+    port = HeldPort()
     options = {
-        "tls-port": str(port),
+        "tls-port": str(port.number),
         "tls-cert-file": str(tmp_path / "redis.pem"),
         "tls-key-file": str(tmp_path / "redis.pem"),
         "tls-ca-cert-file": str(tmp_path / "ca.pem"),
@@ -104,10 +106,10 @@ def test_password_and_tls_together(tmp_path: Path, file: Path, caplog: pytest.Lo
         with server.client() as client:
             client.config_set("requirepass", FIRST)
         for authorities, opens in (("ca.pem", True), ("other.pem", False)):
-            url = f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={tmp_path / authorities}"
+            url = f"rediss://127.0.0.1:{port.number}/0?ssl_ca_certs={tmp_path / authorities}"
             assert (why_not(url, password_file=file) == "") is opens
         file.write_text("wr0ng")
-        said = why_not(f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={tmp_path / 'ca.pem'}", password_file=file)
+        said = why_not(f"rediss://127.0.0.1:{port.number}/0?ssl_ca_certs={tmp_path / 'ca.pem'}", password_file=file)
         assert "refuses user or password" in said
     assert FIRST not in caplog.text + said
     assert "wr0ng" not in caplog.text + said
@@ -175,7 +177,7 @@ def why_not(url: str, **how: Any) -> str:
     said: list[str] = []
 
     async def scenario() -> None:
-        store = RedisStore(url, **how)
+        store = RedisStore(url, timeout_s=PATIENCE_S, **how)
         try:
             await store.start(nothing)
             await store.jobs()

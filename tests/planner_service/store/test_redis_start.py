@@ -19,6 +19,7 @@ from serving import run
 from store_cases import add, claimant, key, planned, record
 from waiting import PATIENCE_S
 
+from benchmarks.held_port import HeldPort
 from benchmarks.redis_server import RedisServer, server_programs
 from planner_service.store import Claim, StoreAwayError, StoreError
 from planner_service.store.redis_store import RedisStore
@@ -92,7 +93,7 @@ def test_user_needs_the_documented_rights_and_no_more(server: RedisServer) -> No
         client.execute_command("ACL", "SETUSER", "reader", "on", ">s3cret", "~dip:*", "&dip:*", "+@read", "+info")
 
     async def scenario() -> None:
-        store = RedisStore(url(server, "planner:s3cret@"))
+        store = RedisStore(url(server, "planner:s3cret@"), timeout_s=PATIENCE_S)
         await store.start(nothing)
         await store.put_job(record())
         await add(store, 0)
@@ -130,9 +131,9 @@ def encrypted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, P
     named = ["-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]
     files = ["-keyout", str(private), "-out", str(certificate)]
     subprocess.run([openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", *named, *files], check=True)
-    place = f"127.0.0.1:{RedisServer().port}"
+    port = HeldPort()
     options = {
-        "tls-port": place.partition(":")[2],
+        "tls-port": str(port.number),
         "tls-cert-file": str(certificate),
         "tls-key-file": str(private),
         "tls-ca-cert-file": str(certificate),
@@ -141,7 +142,7 @@ def encrypted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, P
     for program in server_programs().values():
         server = RedisServer(program=program, options=options)
         with contextlib.suppress(RuntimeError), server:
-            yield place, certificate
+            yield f"127.0.0.1:{port.number}", certificate
             return
     pytest.skip("no server here speaks TLS")
 
@@ -198,8 +199,9 @@ def test_what_answers_otherwise_than_a_store_is_told_apart(answer: bytes, said: 
 
         def speak(connection: socket.socket) -> None:
             with contextlib.suppress(OSError), connection:
-                while connection.recv(1_000) and answer:
-                    connection.sendall(answer)
+                while (asked := connection.recv(1_000)) and answer:
+                    # Several commands may come at once, and each is answered.
+                    connection.sendall(answer * len(re.findall(rb"^\*", asked, flags=re.MULTILINE)))
 
         answering = threading.Thread(target=serve)
         answering.start()
@@ -210,8 +212,8 @@ def test_what_answers_otherwise_than_a_store_is_told_apart(answer: bytes, said: 
 
 
 def test_cluster_is_refused() -> None:
-    bus = RedisServer()  # for its free port: the usual one is above all ports
-    with RedisServer(options={"cluster-enabled": "yes", "cluster-port": str(bus.port)}) as cluster:
+    bus = HeldPort()  # the usual one is above all ports
+    with RedisServer(options={"cluster-enabled": "yes", "cluster-port": str(bus.number)}) as cluster:
         said = refusal(cluster.url)
         assert said.startswith("never: ")
         assert "Redis Cluster" in said
