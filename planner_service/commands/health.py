@@ -21,6 +21,8 @@ well, as its store answers and its solver processes have come up. Where no addre
 machine or container: DIP_HEALTH_LISTEN. It asks in plain text, as probes do; a planner's main address answers as well
 where it has no TLS."""
 
+_CUT_OFF = ("Socket closed", "Connection reset", "Broken pipe")
+
 _EVERY_INTERFACE = re.compile(r"^(0\.0\.0\.0|\[::\]):")
 
 
@@ -53,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             answer = health.Check(health_pb2.HealthCheckRequest(service=service), timeout=arguments.timeout)
         except grpc.RpcError as error:
-            ends = "Socket closed" in (error.details() or "")
+            ends = any(sign in (error.details() or "") for sign in _CUT_OFF)
             hint = "; a planner with TLS answers on DIP_HEALTH_LISTEN, in plain text" if ends else ""
             print(f"{address}: {error.code().name}, {error.details()}{hint}", file=sys.stderr)
             return UNHEALTHY
