@@ -18,16 +18,17 @@ from dip.planner.v1 import planner_pb2 as pb
 from dip.planner.v1 import planner_pb2_grpc as pb_grpc
 from scripted_engine import CANNOT_FIT, RAISE
 from serving import register, stream, submit
+from waiting import PATIENCE_S
 
 from benchmarks.planner_process import CHANNEL_OPTIONS, PlannerProcess
 
-PATIENCE_S = 60.0
 PATH = os.pathsep.join([str(Path(scripted_planner.__file__).parent), *sys.path])
 SETTINGS = {
     "PYTHONPATH": PATH,
     "DIP_HEALTH_LISTEN": "127.0.0.1:0",
     "DIP_METRICS_LISTEN": "127.0.0.1:0",
     "DIP_SEARCH_WORKERS": "1",
+    "DIP_SOLVE_GRACE_MS": "120000",  # no search is late on a busy machine
 }
 ABOUT = {"job": "job", "attempt": 1, "replica": 0}
 
@@ -88,7 +89,7 @@ def test_the_story_of_batches_in_json(tmp_path: Path) -> None:
     (fixed,) = of(**ABOUT, iteration=2, message="planned")
     assert fixed["found_by"] == "the fixed schedule"
     refused = [record for record in of(method="SubmitBatch", code="NOT_FOUND") if "caller" in record]
-    assert len(refused) == 5
+    assert 5 <= len(refused) < 50, "so many in ten seconds"
     assert (refused[0]["job"], refused[0]["iteration"]) == ("other", 0)
     assert not of(method="GetJob"), "whoever reads what may not be there is told so, and nobody else is"
     assert refused[0]["peer"].startswith("unix:")

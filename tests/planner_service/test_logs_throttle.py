@@ -7,6 +7,7 @@ import logging
 from typing import TYPE_CHECKING
 
 import pytest
+from waiting import PATIENCE_S
 
 from planner_service.logs import Throttle
 from planner_service.logs.fields import fields_of
@@ -110,7 +111,7 @@ def test_lines_below_the_level_are_nothing(log: logging.Logger, lines: Callable[
 
 def test_it_runs_by_the_event_loop(log: logging.Logger, lines: Callable[[], list[str]]) -> None:
     async def scenario() -> None:
-        throttle = Throttle(log, most=1, period_s=0.01)
+        throttle = Throttle(log, most=1, period_s=0.01, clock=lambda: 0.0)  # both lines come in one period
         throttle.line(logging.INFO, "refused", kind={})
         throttle.line(logging.INFO, "refused", kind={})
         while len(made) < 2:
@@ -118,5 +119,5 @@ def test_it_runs_by_the_event_loop(log: logging.Logger, lines: Callable[[], list
             made.extend(lines())
 
     made: list[str] = []
-    asyncio.run(asyncio.wait_for(scenario(), 60))
+    asyncio.run(asyncio.wait_for(scenario(), PATIENCE_S))
     assert made == ["refused {}", "1 more such lines are left out {}"]

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import grpc
 import pytest
 import scripted_planner
-from collector import PATIENCE_S, Collector, attributes_of
+from collector import Collector, attributes_of
 from dip.planner.v1 import planner_pb2_grpc as pb_grpc
 from serving import RANKS, register, stream, submit
-from waiting import until
+from waiting import PATIENCE_S, until
 
 from benchmarks.planner_process import CHANNEL_OPTIONS, PlannerProcess
 
@@ -29,11 +29,16 @@ ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 NEVER = {"OTEL_EXPORTER_OTLP_TIMEOUT": "3600", "OTEL_BSP_SCHEDULE_DELAY": "3600000"}
 
 
+WAITED_FOR = {"OTEL_EXPORTER_OTLP_TIMEOUT": "3600", scripted_planner.FAREWELL: "yes"}
+"""What makes one wait that may not lose a span because this machine is busy."""
+
+
 @contextlib.contextmanager
 def planner(**environment: str) -> Iterator[PlannerProcess]:
     """Serve as scripted, in a process."""
     path = os.pathsep.join([str(Path(scripted_planner.__file__).parent), *sys.path])
-    with PlannerProcess({"PYTHONPATH": path, **environment}, module=scripted_planner.__name__) as process:
+    patient = {"PYTHONPATH": path, "DIP_SOLVE_GRACE_MS": "120000"}
+    with PlannerProcess(patient | environment, module=scripted_planner.__name__) as process:
         yield process
 
 
@@ -60,7 +65,7 @@ def stop(process: PlannerProcess) -> None:
 
 def test_spans_reach_a_collector_and_the_last_of_them_when_the_planner_stops() -> None:
     with Collector() as collector:
-        with planner(**{ENDPOINT: collector.endpoint, "OTEL_BSP_SCHEDULE_DELAY": "3600000"}) as process:
+        with planner(**{ENDPOINT: collector.endpoint, "OTEL_BSP_SCHEDULE_DELAY": "3600000", **WAITED_FOR}) as process:
             plan(process, iterations=2)  # what is sent second tells that the first is through
             assert not collector.spans(), "spans are sent in groups"
             stop(process)
@@ -76,7 +81,7 @@ def test_spans_reach_a_collector_and_the_last_of_them_when_the_planner_stops() -
 def test_what_the_environment_says_of_the_service_stands() -> None:
     with Collector() as collector:
         told = {"OTEL_SERVICE_NAME": "ours", "OTEL_RESOURCE_ATTRIBUTES": "deployment.environment.name=lab"}
-        with planner(**{ENDPOINT: collector.endpoint, **told}) as process:
+        with planner(**{ENDPOINT: collector.endpoint, **told, **WAITED_FOR}) as process:
             plan(process)
             stop(process)
         (resource, *_) = collector.resources

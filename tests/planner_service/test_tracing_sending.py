@@ -16,7 +16,9 @@ from opentelemetry.trace import StatusCode
 from scripted_engine import CANNOT_FIT, HANG_WITH_PLAN
 from serving import RANKS, is_refused, register, run, served, stream, submit, take
 from shared_stores import clients, planners
+from waiting import PATIENCE_S
 
+from planner_service.server.budgets import Budgets
 from planner_service.store import ReplicaKey
 from planner_service.tracing import Tracer, use
 from planner_service.tracing.identity import identity_of
@@ -92,11 +94,13 @@ def only(spans: list[ReadableSpan]) -> ReadableSpan:
     return span
 
 
-async def streamed(stub: Any, iteration: int, **more: Any) -> None:
-    """Have every rank take one iteration's schedule."""
-    for rank in range(RANKS):
-        call = stub.StreamSchedules(stream(iteration, rank=rank, **more))
+async def streamed(spans: Spans, stub: Any, iteration: int) -> None:
+    """Have every rank take one iteration's schedule, and stay until the planner knows that it did."""
+    calls = [stub.StreamSchedules(stream(iteration, rank=rank)) for rank in range(RANKS)]
+    for call in calls:
         await take(call, 1)
+    await spans.wait(lambda: "deliver" in spans.of(iteration))
+    for call in calls:
         call.cancel()
 
 
@@ -107,8 +111,8 @@ def test_a_batch_is_one_trace_from_its_submission_to_its_delivery(traced: Callab
         async with served() as stub:
             await stub.RegisterJob(register())
             await stub.SubmitBatch(submit(3), metadata=(("traceparent", TRACEPARENT),))
-            await streamed(stub, 3)
-            await spans.wait(lambda: "deliver" in spans.of(3) and "plan" in spans.of(3))
+            await streamed(spans, stub, 3)
+            await spans.wait(lambda: "plan" in spans.of(3))
 
     run(scenario())
     found = spans.of(3)
@@ -144,7 +148,7 @@ def test_a_batch_that_is_submitted_again_begins_no_second_trace(traced: Callable
             await one.RegisterJob(register())
             for stub in (one, one, other):
                 await stub.SubmitBatch(submit(0))
-            await streamed(other, 0)
+            await streamed(spans, other, 0)
             await spans.wait(lambda: len(spans.calls("SubmitBatch")) == 3)
 
     run(scenario())
@@ -159,8 +163,8 @@ def test_planners_that_share_a_store_write_into_one_trace(traced: Callable[..., 
         async with planners({"plan_jobs": "own"}, {}) as (_, servers), clients(*servers) as (one, other):
             await one.RegisterJob(register())
             await one.SubmitBatch(submit(0))
-            await streamed(other, 0)
-            await spans.wait(lambda: {"plan", "deliver"} <= set(spans.of(0)))
+            await streamed(spans, other, 0)
+            await spans.wait(lambda: "plan" in spans.of(0))
 
     run(scenario())
     assert {name: len(made) for name, made in spans.of(0).items() if name != "wait"} == {
@@ -227,15 +231,19 @@ def test_a_traceparent_that_is_none_is_left_out(traced: Callable[..., Spans], tr
     assert only(spans.calls("ListJobs")).parent is None
 
 
-def test_searches_that_are_ended_and_batches_without_a_plan_say_why(traced: Callable[..., Spans]) -> None:
+def test_searches_that_are_ended_and_batches_without_a_plan_say_why(
+    traced: Callable[..., Spans], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits_s = iter([3.0, PATIENCE_S])  # time to hand out a plan, and no limit
+    monkeypatch.setattr(Budgets, "limit_s", lambda *_: next(limits_s))
     spans = traced()
 
     async def scenario() -> None:
-        async with served(solve_grace_ms=100) as stub:
-            await stub.RegisterJob(register(budget_ms=50))
+        async with served() as stub:
+            await stub.RegisterJob(register())
             await stub.SubmitBatch(submit(0, HANG_WITH_PLAN))
             await stub.SubmitBatch(submit(1, CANNOT_FIT))
-            await streamed(stub, 1)
+            await streamed(spans, stub, 1)
             await spans.wait(lambda: "plan" in spans.of(1))
 
     run(scenario())
@@ -253,10 +261,13 @@ def test_a_sampler_takes_whole_batches_or_nothing_of_them(traced: Callable[..., 
             await stub.RegisterJob(register(budget_ms=10))
             for iteration in iterations:
                 await stub.SubmitBatch(submit(iteration))
-            for rank in range(RANKS):
-                call = stub.StreamSchedules(stream(0, rank=rank))
+            calls = [stub.StreamSchedules(stream(0, rank=rank)) for rank in range(RANKS)]
+            for call in calls:
                 await take(call, len(iterations))
-                call.cancel()
+            # Whether the planner knows by now that ranks have the last is seen where that is taken.
+            await spans.wait(
+                lambda: all("deliver" in spans.of(iteration) for iteration in iterations if spans.of(iteration))
+            )
 
     run(scenario())
     taken = {iteration for iteration in iterations if spans.of(iteration)}
@@ -270,9 +281,10 @@ def test_ranks_that_are_served_elsewhere_keep_no_span_open(traced: Callable[...,
     async def scenario() -> None:
         async with served() as stub:
             await stub.RegisterJob(register())
-            await stub.SubmitBatch(submit(0))
             call = stub.StreamSchedules(stream(0, rank=1))
-            await take(call, 1)
+            for iteration in (0, 1):  # with the second it is known that the first was sent
+                await stub.SubmitBatch(submit(iteration))
+                await take(call, 1)
             call.cancel()
 
     run(scenario())

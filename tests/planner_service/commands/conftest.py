@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
+from waiting import PATIENCE_S
 
 from planner_service.cli import main
+from planner_service.commands import health
+from planner_service.watching.planner import PlannerClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,8 +24,10 @@ class Ran(NamedTuple):
 
 
 @pytest.fixture
-def dip(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
-    """Return a function that runs ``dip`` with its arguments."""
+def dip(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
+    """Return a function that runs ``dip`` with its arguments; it waits for planners as long as a test does."""
+    monkeypatch.setattr(health, "TIMEOUT_S", PATIENCE_S)
+    monkeypatch.setitem(PlannerClient.__init__.__kwdefaults__, "timeout_s", PATIENCE_S)
 
     def run(*arguments: object) -> Ran:
         try:

@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,7 +23,6 @@ from planner_service.watching.failures import AwayError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from commands.conftest import Ran
 
@@ -274,7 +274,7 @@ def test_a_closed_pipe_ends_it_quietly() -> None:
     async def scenario() -> None:
         async with planner() as server:
             options = ("--watch", "--json", "--interval", "0.1", "--endpoint", server.address)
-            command = [sys.executable, "-m", "planner_service.cli", "jobs", *options]
+            command = [sys.executable, str(Path(__file__).with_name("patient_dip.py")), "jobs", *options]
             with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
                 assert process.stdout is not None
                 assert process.stderr is not None

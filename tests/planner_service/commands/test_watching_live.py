@@ -11,23 +11,27 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import pytest
 from serving import client, planner, register, run
+from waiting import PATIENCE_S
 from watched_jobs import documented, in_thread, trained
+
+from benchmarks.held_port import HeldPort
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PATIENCE_S = 60
+PATIENT_DIP = str(Path(__file__).with_name("patient_dip.py"))
 
 
 @contextlib.contextmanager
 def started(*arguments: str, **how: Any) -> Iterator[subprocess.Popen[bytes]]:
     """Run `dip` as a process of its own until the block ends."""
     # Whoever runs the tests in the background may have them, and all that they start, ignore SIGINT.
-    command = ["env", "--default-signal=INT", sys.executable, "-m", "planner_service.cli", *arguments]
+    command = ["env", "--default-signal=INT", sys.executable, PATIENT_DIP, *arguments]
     with subprocess.Popen(command, stderr=subprocess.PIPE, **how) as process:
         try:
             yield process
@@ -59,7 +63,7 @@ def test_ctrl_c_ends_a_watch_and_gives_the_screen_back(command: list[str]) -> No
 
     def watch(address: str) -> tuple[int, bytes]:
         how = {"stdout": theirs, "stdin": theirs, "env": environment}
-        with started(*command, "--watch", "--interval", "0.1", "--endpoint", address, **how) as process:
+        with started(*command, "--watch", "--interval", "3600", "--endpoint", address, **how) as process:
             terminal.wait_for(b"ahead")
             process.send_signal(signal.SIGINT)
             terminal.wait_for(b"\x1b[?1049l")
@@ -88,9 +92,10 @@ def test_a_watch_goes_on_when_its_planner_is_back_without_the_job() -> None:
         return dict(found)
 
     async def scenario() -> None:
-        async with planner() as server, client(server) as stub:
+        held = HeldPort()  # nobody else takes it while no planner does
+        address = f"127.0.0.1:{held.number}"
+        async with planner(listen=address) as server, client(server) as stub:
             await stub.RegisterJob(register())
-            address = server.address
             options = ("--watch", "--json", "--interval", "0.1", "--endpoint", address)
             with started("status", "job", *options, stdout=subprocess.PIPE) as process:
                 assert (await in_thread(answer, process, "job"))["job"]["attempt"] == 1

@@ -10,13 +10,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from waiting import PATIENCE_S, until
 
+from benchmarks.held_port import HeldPort
 from planner_service.metrics import MetricsEndpoint, endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-PATIENCE_S = 60
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut nobody because this machine was slow."""
+    monkeypatch.setattr(endpoint, "LONGEST_S", PATIENCE_S)
+    monkeypatch.setattr(endpoint._Handler, "timeout", PATIENCE_S)
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +107,7 @@ def test_many_connections_that_say_nothing_keep_nobody_out(port: int) -> None:
     with contextlib.ExitStack() as stack:
         silent = [stack.enter_context(connected(port)) for _ in range(10 * endpoint.MOST_CONNECTIONS)]
         assert ask(port)[0] == 200
-        assert num_threads() <= endpoint.MOST_CONNECTIONS + 1
+        until(lambda: num_threads() <= endpoint.MOST_CONNECTIONS)  # one that is cut may not have ended yet
         assert is_cut(silent[0])
 
 
@@ -140,8 +147,7 @@ def test_client_that_does_not_read_is_cut(monkeypatch: pytest.MonkeyPatch) -> No
     with connected(served.port) as connection:
         connection.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
         assert answered.wait(PATIENCE_S)
-        while num_threads():
-            threading.Event().wait(0.01)
+        until(lambda: not num_threads())
     served.close()
 
 
@@ -151,12 +157,13 @@ def test_address_in_use_is_an_error_of_the_system(port: int) -> None:
 
 
 def test_port_is_free_after_closing() -> None:
-    served = MetricsEndpoint("127.0.0.1", 0)
+    held = HeldPort()  # nobody else takes it meanwhile
+    served = MetricsEndpoint("127.0.0.1", held.number)
     served.start()
     with connected(served.port) as idle:
         served.close()
         assert is_cut(idle)
-    again = MetricsEndpoint("127.0.0.1", served.port)
+    again = MetricsEndpoint("127.0.0.1", held.number)
     again.close()  # never started
 
 
