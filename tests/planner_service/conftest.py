@@ -27,6 +27,7 @@ def _undisturbed(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in os.environ:
         if (name.startswith(_WISHES) and name not in _KEPT) or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
+    monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(process, "_EXIT_LIMIT_S", PATIENCE_S)
     monkeypatch.setattr(child_output, "_LAST_WORDS_S", PATIENCE_S)
 
