@@ -63,7 +63,8 @@ async def planner(
     arguments = FREE | _PATIENT | {"search_workers": 1} | settings
     server = PlannerServer(Settings(**arguments), engine=engine, store=store)
     # One that gave way from the first would not come up beside somebody who leaves nothing over.
-    with patch.object(server._pool, "_may_hurry", return_value=True):
+    hurries = patch.object(server._pool, "_may_hurry", return_value=True)
+    with hurries, patch.dict(os.environ, {scripted_engine.KEEPS_PACE: "yes"}):
         await server.start()
         try:
             yield server
