@@ -43,7 +43,7 @@ fi
 
 # A socket's path may have 105 bytes, which a long TMPDIR leaves no room for.
 folder=${TMPDIR:-/tmp}
-[ ${#folder} -le 64 ] || folder=/tmp
+[ "$(printf %s "$folder" | wc -c)" -le 64 ] || folder=/tmp
 own=$(mktemp -d "$folder/dip-train.XXXXXX")
 planner=
 training=

@@ -157,8 +157,9 @@ def test_a_long_folder_for_temporary_files_leaves_room_for_the_socket(
     tmp_path: Path, commands: Callable[..., Path]
 ) -> None:
     commands("torchrun", "exec dip jobs")
-    (tmp_path / ("x" * 100)).mkdir()
-    variables = environment(tmp_path, TMPDIR=str(tmp_path / ("x" * 100)))
+    long = tmp_path / ("ü" * 50)  # it is bytes that count
+    long.mkdir()
+    variables = environment(tmp_path, TMPDIR=str(long))
     process = begin(["sh", str(TRAIN), "train.py"], variables, tmp_path)
     said = end(process)
     assert process.returncode == 0, said
