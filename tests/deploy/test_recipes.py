@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -157,11 +158,11 @@ def test_a_long_folder_for_temporary_files_leaves_room_for_the_socket(
     tmp_path: Path, commands: Callable[..., Path]
 ) -> None:
     commands("torchrun", "exec dip jobs")
-    long = tmp_path / ("ü" * 50)  # it is bytes that count
-    long.mkdir()
-    variables = environment(tmp_path, TMPDIR=str(long))
-    process = begin(["sh", str(TRAIN), "train.py"], variables, tmp_path)
-    said = end(process)
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:
+        long = Path(short) / ("ü" * 40)  # few enough characters, but it is bytes that count
+        long.mkdir()
+        process = begin(["sh", str(TRAIN), "train.py"], environment(tmp_path, TMPDIR=str(long)), tmp_path)
+        said = end(process)
     assert process.returncode == 0, said
     assert not left_behind(said)
 
