@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from dip.costs import LayerTable
@@ -18,10 +18,13 @@ from pipelines.models import TinyChunk
 
 from trainer_agent import layer_timing
 from trainer_agent.__main__ import main, parse_units
+from trainer_agent.compiling import STORE
 from trainer_agent.errors import ProfileError
-from trainer_agent.profiler import ProfileTarget, profile_layers
+from trainer_agent.layer_timing import LayerTimer, LayerTimes
+from trainer_agent.profiler import ProfileTarget, measure_cost, profile_layers
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from pipelines.processes import Workers
@@ -113,6 +116,26 @@ def test_offload_is_measured_where_it_is_asked_for(split: bool) -> None:
     for stored, lean in zip(cost.points, cost.strategies[1].points, strict=True):
         assert lean.activation_bytes < stored.activation_bytes <= lean.split_activation_bytes
         assert lean.backward_input_us >= stored.backward_input_us
+
+
+@pytest.mark.parametrize("way", ["recompute", "offload"])
+def test_no_time_is_below_that_of_the_stored_way_however_far_measuring_is_off(way: str) -> None:
+    """A machine that stood still while the stored way was timed, and not while the other was."""
+
+    def measure(units: Sequence[int], ways: Sequence[str]) -> dict[str, LayerTimes]:
+        squares = float(sum(n * n for n in units))
+        times = {
+            STORE: LayerTimes(forward_us=100 * squares, backward_input_us=200 * squares, backward_weight_us=1.0),
+            way: LayerTimes(forward_us=1.0, backward_input_us=1.0, backward_weight_us=1.0),
+        }
+        return {one: times[one] for one in ways}
+
+    timer = cast("LayerTimer", SimpleNamespace(measure=lambda units, ways=(STORE,): measure(units, ways)))
+    cost = measure_cost(timer, [4, 16], [way])
+    assert cost.attention.forward_us > 0
+    for stored, lean in zip(cost.points, cost.strategies[0].points, strict=True):
+        assert 0 < stored.forward_us <= lean.forward_us
+        assert 0 < stored.backward_input_us <= lean.backward_input_us
 
 
 @pytest.mark.parametrize("strategies", [("store",), ("recompute", "recompute"), ("mine",)])
