@@ -24,6 +24,7 @@ from integration.rank_process import LEARNING_RATE, MODEL, Run, make_batch
 from pipelines.models import Reference, Trace
 from waiting import PATIENCE_S
 
+from planner_service import settings as planner_names
 from trainer_agent import settings
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ PATIENT = {settings.SCHEDULE_WAIT_MS: "20000"}
 # for. Planning takes a fraction of a second.
 ITERATION_S, POLL_S = 20.0, 0.01
 TOLERANCE = 1e-9
+# A solver that is slow on a busy machine is not killed for it: its plan is late.
+_PATIENT_PLANNER = {planner_names.SOLVE_GRACE_MS: "600000"}
 LATE = ("no schedule within ", "no schedule yet")
 """How reasons begin that a plan came too late, as one may on a busy machine."""
 
@@ -51,7 +54,7 @@ class Planner:
     """
 
     def __init__(self, directory: Path, settings: dict[str, str] | None = None) -> None:
-        self._settings = settings or {}
+        self._settings = _PATIENT_PLANNER | (settings or {})
         self.endpoint = f"unix://{directory}/planner.sock"
         self._log = directory / "planner.log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -261,6 +264,12 @@ class Ranks:
                 ran += 1
             else:
                 assert any(reason.startswith(LATE) for reason in self.reasons[-1]), self.reasons[-1]
+
+    def go_until_fallback(self, reason: str) -> None:
+        """Go on until the first rank runs the fallback for this reason: what was planned ahead, or comes late, is first."""
+        began = time.monotonic()
+        while self.go(1)[0] is False or reason not in self.reasons[-1][0]:
+            assert time.monotonic() - began < PATIENCE_S, f"no such fallback:\n{self._ranks[0].log()}"
 
     def start_going(self, iterations: int) -> None:
         """Tell all ranks to run so many iterations, without waiting for them."""
