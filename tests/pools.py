@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 import scripted_engine
 from dip.planner.v1 import planner_pb2 as pb
@@ -16,23 +18,28 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 MEMORY_BYTES = 2**29
-LIMIT_S = 0.5
+SHORT_S, LONG_S = 0.5, 600.0
+"""Limits of solves that overrun them, and of solves that end by themselves, however long they wait for a core."""
 
 
 @contextlib.asynccontextmanager
-async def pool(engine: str = scripted_engine.__name__, *, workers: int = 1) -> AsyncIterator[SolverPool]:
+async def pool(
+    engine: str = scripted_engine.__name__, *, workers: int = 1, keeps_pace: bool = True
+) -> AsyncIterator[SolverPool]:
+    """Run a pool until the block ends; its scripted solves give way to nobody, unless the test is about that."""
     made = SolverPool(workers=workers, memory_bytes=MEMORY_BYTES, engine=engine)
-    made.start()
-    try:
-        yield made
-    finally:
-        await made.close()
-        while worker_pids():  # killed, and gone as soon as their idle priority gets a moment
-            await asyncio.sleep(0.01)
+    with patch.dict(os.environ, {scripted_engine.KEEPS_PACE: "yes"} if keeps_pace else {}):
+        made.start()
+        try:
+            yield made
+        finally:
+            await made.close()
+            while worker_pids():  # killed, and gone as soon as their idle priority gets a moment
+                await asyncio.sleep(0.01)
 
 
 def submit(
-    made: SolverPool, script: int = 400, *, iteration: int = 0, lane: str = "job", limit_s: float = LIMIT_S
+    made: SolverPool, script: int = 400, *, iteration: int = 0, lane: str = "job", limit_s: float = LONG_S
 ) -> Solve:
     request = pb.PlanRequest(job=spec(), batch=batch(script), partition=scripted_engine.even_partition(spec()))
     task = PlanTask(request=request.SerializeToString(), budget_ms=100, iteration=iteration)

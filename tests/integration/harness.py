@@ -266,7 +266,7 @@ class Ranks:
                 assert any(reason.startswith(LATE) for reason in self.reasons[-1]), self.reasons[-1]
 
     def go_until_fallback(self, reason: str) -> None:
-        """Go on until the first rank runs the fallback for this reason: what was planned ahead, or comes late, is first."""
+        """Go on until the first rank falls back for this reason; before it comes what was planned ahead, or is late."""
         began = time.monotonic()
         while self.go(1)[0] is False or reason not in self.reasons[-1][0]:
             assert time.monotonic() - began < PATIENCE_S, f"no such fallback:\n{self._ranks[0].log()}"

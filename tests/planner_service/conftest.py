@@ -10,7 +10,7 @@ import scripted_engine
 from waiting import PATIENCE_S
 
 from planner_service.logs import child_output
-from planner_service.pool import process
+from planner_service.pool import pool, process
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +29,8 @@ def _undisturbed(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(process, "_EXIT_LIMIT_S", PATIENCE_S)
+    monkeypatch.setattr(pool, "HURRY_EVERY_S", 0.0)  # replacements that gave way would take minutes to start
+    monkeypatch.setattr(pool, "FALLBACK_LIMIT_S", PATIENCE_S)
     monkeypatch.setattr(child_output, "_LAST_WORDS_S", PATIENCE_S)
 
 

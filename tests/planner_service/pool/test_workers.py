@@ -30,7 +30,7 @@ def test_workers_that_never_start_fail_what_waits() -> None:
 def test_workers_run_side_by_side() -> None:
     async def scenario() -> None:
         async with pool(workers=2) as made:
-            stuck = submit(made, scripted_engine.HANG, limit_s=60)
+            stuck = submit(made, scripted_engine.HANG)
             assert isinstance(await submit(made).result(), Planned)
             assert not stuck.done
 
@@ -39,7 +39,7 @@ def test_workers_run_side_by_side() -> None:
 
 def test_workers_give_way_and_are_bounded() -> None:
     async def scenario() -> None:
-        async with pool() as made:
+        async with pool(keeps_pace=False) as made:
             await warm(made)
             (worker,) = worker_pids()
             assert os.getpriority(os.PRIO_PROCESS, worker) == 19
