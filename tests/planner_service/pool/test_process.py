@@ -18,7 +18,7 @@ from planner_service.pool.process import WorkerProcess
 def test_killing_a_worker_that_has_just_died_leaves_how_it_died_to_be_told() -> None:
     async def scenario() -> None:
         for _ in range(5):
-            worker = await WorkerProcess.start(engine=scripted_engine.__name__, memory_bytes=2**29)
+            worker = await WorkerProcess.start(engine=scripted_engine.__name__, memory_bytes=2**29, hurry=True)
             (pid,) = worker_pids()
             os.kill(pid, signal.SIGTERM)
             _wait_until_dead(pid)
@@ -41,7 +41,7 @@ def test_worker_inherits_nothing_that_may_hold_a_secret(monkeypatch: pytest.Monk
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "api-key=hunter2")
 
     async def scenario() -> None:
-        worker = await WorkerProcess.start(engine=scripted_engine.__name__, memory_bytes=2**29)
+        worker = await WorkerProcess.start(engine=scripted_engine.__name__, memory_bytes=2**29, hurry=True)
         (pid,) = worker_pids()
         environment = Path(f"/proc/{pid}/environ").read_bytes()
         await worker.end()
