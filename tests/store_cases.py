@@ -26,7 +26,7 @@ def unplanned() -> Outcome:
     return Outcome(unplanned_reason="no")
 
 
-def claimant(name: str = "one", *, jobs: frozenset[str] | None = None, lease_ms: int = 60_000) -> Claimant:
+def claimant(name: str = "one", *, jobs: frozenset[str] | None = None, lease_ms: int = 600_000) -> Claimant:
     return Claimant(name=name, lease_ms=lease_ms, workers=2, jobs=jobs)
 
 

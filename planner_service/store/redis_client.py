@@ -141,6 +141,8 @@ class RedisClient:
             )
         if isinstance(error, ResponseError) and "DB index" in text:
             return UnusableRedisError(f"{self.address} has no such database as DIP_STORE names: {text}")
+        if isinstance(error, ResponseError) and "unknown command" in text:
+            return UnusableRedisError(f"{self.address} lacks a command that planners need: {text}")
         return StoreAwayError(f"{self.address}: {text}{self._plain_hint(error, text)}")
 
     def _tls_hint(self) -> str:

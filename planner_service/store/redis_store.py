@@ -27,6 +27,7 @@ from planner_service.store.records import (
     QueueFullError,
     RecentIteration,
     ReplicaKey,
+    StoreAwayError,
     StoreError,
     StoreFullError,
     late_reason,
@@ -113,6 +114,8 @@ class RedisStore:
                 await self._client.run(scripts.JOB, "", "")
             except UnusableRedisError as error:
                 raise StoreError(str(error)) from None
+            except StoreAwayError:
+                pass  # since it was subscribed to; the log has it, and the listener tries for it again
 
     async def close(self) -> None:
         """Let go of connections."""

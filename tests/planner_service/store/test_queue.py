@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from planner_service.store import Claimant
 
 
-async def take(store: PlanStore, name: str = "one", *, lease_ms: int = 60_000, held: tuple[Claim, ...] = ()) -> Claim:
+async def take(store: PlanStore, name: str = "one", *, lease_ms: int = 600_000, held: tuple[Claim, ...] = ()) -> Claim:
     claim = await store.claim(claimant(name, lease_ms=lease_ms), held)
     assert isinstance(claim, Claim)
     return claim
@@ -148,8 +148,8 @@ def test_lease_that_ends_lets_another_planner_claim_and_counts_as_a_try(in_store
     async def scenario(store: PlanStore) -> None:
         await jobs(store, "job")
         await add(store, 0)
-        first = await take(store, "dies", lease_ms=60_000)
-        assert 0 < await ends_in_ms(store) <= 60_000
+        first = await take(store, "dies", lease_ms=600_000)
+        assert 0 < await ends_in_ms(store) <= 600_000
         assert list(await store.renew(claimant("dies", lease_ms=1), [first])) == []  # the last that is heard of it
         claim = await taken_in_time(store, claimant("waits"))
         assert (claim.key, claim.tries) == (key(0), 1)
@@ -177,9 +177,9 @@ def test_renewed_lease_ends_later(in_store: InStore) -> None:
     async def scenario(store: PlanStore) -> None:
         await jobs(store, "job")
         await add(store, 0)
-        claim = await take(store, "lives", lease_ms=60_000)
-        assert 0 < await ends_in_ms(store) <= 60_000
-        for lease_ms in (600_000, 1_800_000):
+        claim = await take(store, "lives", lease_ms=600_000)
+        assert 0 < await ends_in_ms(store) <= 600_000
+        for lease_ms in (1_300_000, 3_000_000):
             assert list(await store.renew(claimant("lives", lease_ms=lease_ms), [claim])) == []
             assert lease_ms / 2 < await ends_in_ms(store) <= lease_ms
 

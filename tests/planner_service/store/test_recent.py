@@ -135,7 +135,7 @@ def test_silence_is_measured(in_store: InStore) -> None:
             before_s = time.monotonic()
             await write
             quiet_s = (await store.progress("job")).quiet_ms / 1000
-            assert quiet_s <= time.monotonic() - before_s + 0.002
+            assert quiet_s <= time.monotonic() - before_s + 0.025  # clocks of two processes
 
     in_store(scenario)
 

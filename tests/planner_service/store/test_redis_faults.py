@@ -7,18 +7,32 @@ import shutil
 import signal
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
+from unittest.mock import patch
 
 import pytest
-from redis_cases import empty, needs_redis, redis_store, until
+from redis_cases import NotedStore, empty, needs_redis, nothing, redis_store, until
 from serving import run
 from store_cases import add, claimant, key, plan, planned, record
+from waiting import PATIENCE_S
 
 from benchmarks.redis_server import RedisServer, server_programs
-from planner_service.store import Answer, Claim, Outcome, PlanStore, StoreAwayError, StoreFullError, TooOldError, Wait
+from planner_service.store import (
+    Answer,
+    Claim,
+    Outcome,
+    PlanStore,
+    StoreAwayError,
+    StoreFullError,
+    TooOldError,
+    Wait,
+    redis_client,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
     from pathlib import Path
+
+    from planner_service.store.redis_scripts import Script
 
 T = TypeVar("T")
 
@@ -157,6 +171,27 @@ def test_server_that_hangs_unasked_is_noticed(fresh: RedisServer) -> None:
     run(scenario())
 
 
+def test_server_that_falls_silent_while_a_planner_starts_is_taken_up_again(fresh: RedisServer) -> None:
+    async def scenario() -> None:
+        store = NotedStore(fresh.url, timeout_s=SHORT_S)
+        run_script = store._client.run
+
+        async def stop_and_run(script: Script, *arguments: bytes | str | int) -> object:
+            fresh.send(signal.SIGSTOP)
+            return await run_script(script, *arguments)
+
+        with patch.object(store._client, "run", stop_and_run):
+            await store.start(nothing, store.note)
+        try:
+            fresh.send(signal.SIGCONT)
+            await until(lambda: store.available)
+            assert await in_the_end(store.jobs) == []
+        finally:
+            await store.close()
+
+    run(scenario())
+
+
 def test_server_may_come_after_the_planner() -> None:
     async def scenario() -> None:
         lost = Lost()
@@ -238,6 +273,8 @@ def test_what_nobody_has_run_stays_in_a_full_server() -> None:
             await store.put_job(record())
             await plan(store, 0)
             room = await fill(store, "job", first=1)
+            with server.client() as client:  # whatever its buffers give back by and by
+                client.config_set("maxmemory", 1)
             with pytest.raises(StoreFullError):
                 await store.add_report(key(0), 0, bytes(5_000))
             assert await store.next_answer(key(0).replica, 0, 0) == Answer(iteration=0, response=b"plan 0")
@@ -249,8 +286,10 @@ def test_what_nobody_has_run_stays_in_a_full_server() -> None:
 
 
 def test_server_that_may_not_write_still_gives_what_it_has(
-    server: RedisServer, caplog: pytest.LogCaptureFixture
+    server: RedisServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(redis_client, "_QUIET_S", PATIENCE_S)
+
     async def scenario() -> None:
         async with redis_store(server) as store:
             await store.put_job(record())

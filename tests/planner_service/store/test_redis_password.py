@@ -68,7 +68,7 @@ def test_changed_password_is_used_by_the_next_connection(
         await store.start(nothing)
         try:
             await store.put_job(record())
-            with redis.Redis(port=server.port, password=FIRST) as admin:
+            with redis.Redis(port=server.port, password=FIRST, socket_timeout=PATIENCE_S) as admin:
                 admin.config_set("requirepass", SECOND)
                 admin.client_kill_filter(skipme=True, _type="normal")
             with pytest.raises(StoreError, match="refuses user or password in DIP_STORE or DIP_STORE_PASSWORD_FILE"):

@@ -88,7 +88,7 @@ def test_wrong_password_is_never_right(server: RedisServer, credentials: str, ca
 def test_user_needs_the_documented_rights_and_no_more(server: RedisServer) -> None:
     rights = re.search(r"^Rights .*: `([^`]+)`", DOCS.read_text(), flags=re.MULTILINE)
     assert rights is not None
-    with redis.Redis(port=server.port, password=PASSWORD) as client:
+    with redis.Redis(port=server.port, password=PASSWORD, socket_timeout=PATIENCE_S) as client:
         client.execute_command("ACL", "SETUSER", "planner", "on", ">s3cret", *rights[1].split())
         client.execute_command("ACL", "SETUSER", "reader", "on", ">s3cret", "~dip:*", "&dip:*", "+@read", "+info")
 
@@ -164,6 +164,13 @@ def test_server_that_repeats_the_password_is_not_repeated(caplog: pytest.LogCapt
         said = refusal(url(server, "user:s3cret@"))
         assert "'***'" in said
         assert "s3cret" not in said + caplog.text
+
+
+def test_server_without_a_command_that_planners_need_is_refused() -> None:
+    with RedisServer(options={"rename-command": "EVALSHA NONE"}) as server:
+        said = refusal(server.url)
+        assert said.startswith("never: ")
+        assert "lacks a command that planners need" in said
 
 
 def test_database_that_is_not_there_is_refused(server: RedisServer) -> None:
