@@ -43,7 +43,8 @@ def redis() -> Iterator[RedisServer]:
 
 def sidecar(redis: RedisServer) -> dict[str, str]:
     """Settings of a planner that plans for the jobs of its own node."""
-    return {planner_names.STORE: redis.url, planner_names.PLAN_JOBS: "own"}
+    grace = {planner_names.SOLVE_GRACE_MS: str(NEVER_MS)}
+    return {planner_names.STORE: redis.url, planner_names.PLAN_JOBS: "own"} | grace
 
 
 def test_two_sidecars_share_the_ranks_of_one_pipeline(
@@ -69,8 +70,7 @@ def test_two_sidecars_share_the_ranks_of_one_pipeline(
 
 
 def test_a_shared_planner_plans_what_a_sidecar_has_no_worker_for(redis: RedisServer) -> None:
-    grace = {planner_names.SOLVE_GRACE_MS: str(NEVER_MS)}
-    with PlannerProcess(sidecar(redis) | grace) as own, stub(own) as planner:
+    with PlannerProcess(sidecar(redis)) as own, stub(own) as planner:
         planner.RegisterJob(register(), timeout=PATIENCE_S)
         planner.SubmitBatch(submit(0), timeout=PATIENCE_S)
         wait_for_plan(planner, 0)
