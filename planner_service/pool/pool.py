@@ -158,6 +158,8 @@ class SolverPool:
             self._say_ready()
             try:
                 while (solve := await self._next(worker)) is not None:
+                    if solve.done:  # cancelled since it left the queue: nobody would end it any more
+                        continue
                     worker.works_on(solve.log_fields)
                     with logs.afresh(**solve.log_fields):
                         await self._run(worker, solve)

@@ -218,6 +218,22 @@ def test_cancelling_a_running_solve_waits_for_nothing() -> None:
     run(scenario())
 
 
+def test_solve_cancelled_between_the_queue_and_its_worker_is_not_begun() -> None:
+    async def scenario() -> None:
+        async with pool() as made:
+            await warm(made)
+            workers = worker_pids()
+            solve = submit(made, scripted_engine.HANG)
+            while made.waiting:
+                await asyncio.sleep(0)
+            solve.cancel()
+            await warm(made)
+            assert not solve.started_s
+            assert worker_pids() == workers
+
+    run(scenario())
+
+
 def test_withdrawn_solve_costs_no_worker_and_the_next_one_is_done_by_the_same(gate: Callable[[], None]) -> None:
     async def scenario() -> None:
         async with pool() as made:
