@@ -48,4 +48,7 @@ class AccessFile:
         )
 
     def _write(self) -> None:
-        self.path.write_text(self.text())
+        """Put it in place in one step: whoever reads it now and then never finds a part."""
+        whole = self.path.with_name(f"{self.path.name}.new")
+        whole.write_text(self.text())
+        whole.replace(self.path)

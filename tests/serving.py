@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
@@ -20,12 +21,15 @@ from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 from waiting import PATIENCE_S
 
+from planner_service.pool import pool, process
+from planner_service.server import channel_options, claimed, lifecycle
+from planner_service.server.client_calls import ClientCalls
 from planner_service.server.lifecycle import PlannerServer
 from planner_service.settings import Settings
 from planner_service.store import MemoryStore
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine
+    from collections.abc import AsyncIterator, Coroutine, Iterator
 
     from planner_service.store import PlanStore
 
@@ -35,9 +39,11 @@ FREE = {"listen": "127.0.0.1:0", "health_listen": "127.0.0.1:0", "metrics_listen
 LONG_MS = 600_000
 """A search, and a lease, that outlives any test."""
 
+_PATIENCE_MS = int(PATIENCE_S * 1000)
+
 # On a busy machine a solver may be slow to answer, and a client to hear: where no test says so that is over no limit of
 # the planner. No lease ends because this process stood still.
-_PATIENT = {"solve_grace_ms": 120_000, "drain_ms": 120_000, "lease_ms": LONG_MS, "max_budget_ms": LONG_MS}
+_PATIENT = {"solve_grace_ms": LONG_MS, "drain_ms": 120_000, "lease_ms": LONG_MS, "max_budget_ms": LONG_MS}
 
 
 class ClosingStore(MemoryStore):
@@ -57,19 +63,35 @@ def run(scenario: Coroutine[Any, Any, None], *, limit_s: float = PATIENCE_S) -> 
 
 @contextlib.asynccontextmanager
 async def planner(
-    engine: str = scripted_engine.__name__, *, store: PlanStore | None = None, **settings: Any
+    engine: str = scripted_engine.__name__,
+    *,
+    store: PlanStore | None = None,
+    greeting_ms: int = _PATIENCE_MS,
+    **settings: Any,
 ) -> AsyncIterator[PlannerServer]:
     """Serve on free ports until the block ends; a solve that hangs is ended where a test says after how long."""
     arguments = FREE | _PATIENT | {"search_workers": 1} | settings
     server = PlannerServer(Settings(**arguments), engine=engine, store=store)
-    # One that gave way from the first would not come up beside somebody who leaves nothing over.
-    hurries = patch.object(server._pool, "_may_hurry", return_value=True)
-    with hurries, patch.dict(os.environ, {scripted_engine.KEEPS_PACE: "yes"}):
+    with _patient(server, greeting_ms), patch.dict(os.environ, {scripted_engine.KEEPS_PACE: "yes"}):
         await server.start()
         try:
             yield server
         finally:
             await server.drain()
+
+
+@contextlib.contextmanager
+def _patient(server: PlannerServer, greeting_ms: int) -> Iterator[None]:
+    """Have no time limit strike that is no setting: this process, or what it waits for, may stand still for a while."""
+    with contextlib.ExitStack() as stack:
+        # One that gave way from the first would not come up beside somebody who leaves nothing over.
+        stack.enter_context(patch.object(server._pool, "_may_hurry", return_value=True))
+        stack.enter_context(patch.object(process, "_EXIT_LIMIT_S", PATIENCE_S))
+        for module in (pool, claimed):
+            stack.enter_context(patch.object(module, "FALLBACK_LIMIT_S", PATIENCE_S))
+        stack.enter_context(patch.object(channel_options, "GREETING_MS", greeting_ms))
+        stack.enter_context(patch.object(lifecycle, "ClientCalls", partial(ClientCalls, request_s=PATIENCE_S)))
+        yield
 
 
 @contextlib.asynccontextmanager

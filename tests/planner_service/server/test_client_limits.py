@@ -204,7 +204,7 @@ async def _is_exhausted_by(call: Any) -> bool:
 def test_calls_of_plan_take_turns_with_anothers(access: AccessFile, gate: Callable[[], None]) -> None:
     async def scenario() -> None:
         async with site(access, max_queued_batches=8) as found:
-            slow = pb.PlanRequest(job=spec(), batch=batch(scripted_engine.WAIT_AT_GATE))
+            slow = pb.PlanRequest(job=spec(budget_ms=LONG_MS), batch=batch(scripted_engine.WAIT_AT_GATE))
             greedy = [asyncio.ensure_future(found.stub.Plan(slow, metadata=found.greedy)) for _ in range(5)]
             (refused,), waiting = await asyncio.wait(greedy, return_when=asyncio.FIRST_COMPLETED)
             error = refused.exception()
