@@ -215,24 +215,25 @@ class FakePlanner(pb_grpc.PlannerServiceServicer):
 
     def SubmitBatch(self, request: pb.SubmitBatchRequest, context: grpc.ServicerContext) -> pb.SubmitBatchResponse:
         self._enter("SubmitBatch", request, context)
-        self._known(request.attempt, context)
-        with self._state:
+        with self._state:  # also while it is planned: what a test says next holds for the calls that come next
+            self._known(request.attempt, context)
             self._submitted.append(request.iteration)
             known = self._store.batches.setdefault(request.iteration, request.batch)
-        if known != request.batch:
-            context.abort(grpc.StatusCode.ALREADY_EXISTS, "another batch")
-        if self.plans_at_once:
-            self.plan(request.iteration)
+            if known != request.batch:
+                context.abort(grpc.StatusCode.ALREADY_EXISTS, "another batch")
+            if self.plans_at_once:
+                self.plan(request.iteration)
         return pb.SubmitBatchResponse()
 
     def StreamSchedules(
         self, request: pb.StreamSchedulesRequest, context: grpc.ServicerContext
     ) -> Iterator[pb.StreamSchedulesResponse]:
-        self._enter("StreamSchedules", request, context)
+        opened = self._enter("StreamSchedules", request, context)
         self._known(request.attempt, context)
-        opened, next_iteration = self.calls["StreamSchedules"], request.first_iteration
+        context.add_callback(self._look_up)
+        next_iteration = request.first_iteration
         while True:
-            end, answer = self._next_event(opened, request.rank, next_iteration)
+            end, answer = self._next_event(context, opened, request.rank, next_iteration)
             if end:
                 if end[0] is not None:
                     end[0].abort(context)
@@ -264,21 +265,28 @@ class FakePlanner(pb_grpc.PlannerServiceServicer):
         self._enter("CloseJob", request, context)
         return pb.CloseJobResponse()
 
-    def _enter(self, rpc: str, request: Message, context: grpc.ServicerContext) -> None:
+    def _enter(self, rpc: str, request: Message, context: grpc.ServicerContext) -> int:
+        """Count a call, and let it fail or wait as scripted; returns its number.
+
+        How it fares is decided as it is counted: whoever waits for it may change the script then.
+        """
         # A test that calls a method itself has no context.
         shown = str(dict(context.invocation_metadata()).get("authorization", "")) if context else ""
         with self._state:
             self.calls[rpc] += 1
+            number = self.calls[rpc]
             self.requests[rpc].append(request)
             self.peers[rpc].append(context.peer() if context else "")
             self.shown.append(shown)
-            failure = self._failures.pop((rpc, self.calls[rpc]), None)
+            failure = self._failures.pop((rpc, number), None)
+            turned_away = self.tokens is not None and shown not in {f"Bearer {token}" for token in self.tokens}
             self._state.notify_all()
             assert self._state.wait_for(lambda: rpc not in self._hanging, PATIENCE_S), f"{rpc} hangs for too long"
         if failure is not None:
             failure.abort(context)
-        if self.tokens is not None and shown not in {f"Bearer {token}" for token in self.tokens}:
+        if turned_away:
             context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token is not known here")
+        return number
 
     def _known(self, attempt: int, context: grpc.ServicerContext) -> None:
         with self._state:
@@ -288,14 +296,20 @@ class FakePlanner(pb_grpc.PlannerServiceServicer):
         if registered.attempt > attempt:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"attempt {registered.attempt} is newer")
 
+    def _look_up(self) -> None:
+        """Have streams see that one of them was left."""
+        with self._state:
+            self._state.notify_all()
+
     def _next_event(
-        self, opened: int, rank: int, first_iteration: int
+        self, context: grpc.ServicerContext, opened: int, rank: int, first_iteration: int
     ) -> tuple[list[Failure | None], pb.StreamSchedulesResponse | None]:
         with self._state:
 
             def something() -> object:
                 hangs = "StreamSchedules" in self._hanging
-                return self._end_of(opened) or (not hangs and self._store.ready(rank, first_iteration))
+                ready = not hangs and self._store.ready(rank, first_iteration)
+                return self._end_of(opened) or ready or not context.is_active()
 
             self._state.wait_for(something, PATIENCE_S)
             return self._end_of(opened), self._store.ready(rank, first_iteration)

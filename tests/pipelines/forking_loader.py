@@ -8,6 +8,8 @@ import tempfile
 import cases
 import torch.distributed as dist
 from torch.utils.data import DataLoader
+from unhurried import unhurry
+from waiting import PATIENCE_S
 
 from trainer_agent import AgentSettings, Mesh, TrainerAgent
 
@@ -18,8 +20,10 @@ def main(endpoint: str) -> None:
     """Go through some epochs; each forks workers anew."""
     with tempfile.TemporaryDirectory() as directory:
         dist.init_process_group("gloo", init_method=f"file://{directory}/store", rank=0, world_size=1)
-        settings = AgentSettings.from_environment({}, endpoints=endpoint, schedule_wait_ms=240_000)
-        agent = TrainerAgent.connect(cases.job(ranks=1), Mesh.create(timeout_s=240), settings=settings)
+        settings = AgentSettings.from_environment(
+            {}, endpoints=endpoint, schedule_wait_ms=int(PATIENCE_S * 1000), connect_wait_s=PATIENCE_S
+        )
+        agent = TrainerAgent.connect(cases.job(ranks=1), Mesh.create(timeout_s=4 * PATIENCE_S), settings=settings)
         loader = DataLoader(list(range(BATCHES)), batch_size=None, num_workers=2, multiprocessing_context="fork")
         planned = 0
         for _ in range(EPOCHS):
@@ -31,4 +35,5 @@ def main(endpoint: str) -> None:
 
 
 if __name__ == "__main__":
+    unhurry()
     main(sys.argv[1])

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dip.connecting import Endpoints
+from unhurried import unhurry
+from waiting import PATIENCE_S
 
 from trainer_agent import AgentSettings, Mesh, StartError, TrainerAgent
 
@@ -25,9 +27,10 @@ class Connected:
 
 def connect(spec: pb.JobSpec, endpoint: str, job_id: str | None) -> Connected:
     """Connect and close again."""
-    settings = AgentSettings(endpoints=Endpoints.parse(endpoint), job_id=job_id)
+    unhurry()
+    settings = AgentSettings(endpoints=Endpoints.parse(endpoint), job_id=job_id, connect_wait_s=PATIENCE_S)
     try:
-        agent = TrainerAgent.connect(spec, Mesh.create(timeout_s=240), settings=settings)
+        agent = TrainerAgent.connect(spec, Mesh.create(timeout_s=4 * PATIENCE_S), settings=settings)
     except StartError as error:
         return Connected(error=str(error))
     agent.close()

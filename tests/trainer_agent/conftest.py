@@ -1,4 +1,4 @@
-"""Processes that the tests of the executor run their ranks in, started once."""
+"""Processes that the tests of the executor run their ranks in, started once; and an agent that nothing hurries."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 from pipelines.processes import Workers
-from waiting import PATIENCE_S
-
-import trainer_agent.planner_link
-from trainer_agent.client import PlannerClient
+from unhurried import unhurry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,11 +18,7 @@ torch.set_num_threads(1)
 
 @pytest.fixture(autouse=True)
 def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let calls that are answered, and threads that end, take what a busy machine makes them take."""
-    for call in (PlannerClient.submit_batch, PlannerClient.report_execution, PlannerClient.get_job):
-        monkeypatch.setitem(call.__kwdefaults__, "timeout_s", PATIENCE_S)
-    monkeypatch.setitem(PlannerClient.register_job.__kwdefaults__, "timeout_s", PATIENCE_S)
-    monkeypatch.setattr(trainer_agent.planner_link, "JOIN_S", PATIENCE_S)
+    unhurry(monkeypatch.setattr)
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import cases
 import grpc
@@ -15,6 +15,7 @@ from dip.partition import default_partition
 from dip.planner.v1 import planner_pb2 as pb
 from fake_planner import FakePlanner, eventually
 from pipelines.starts import connect
+from waiting import PATIENCE_S
 
 from trainer_agent import AgentSettings, Mesh, TrainerAgent, TrainerAgentError
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from pipelines.processes import Workers
 
 SPEC = cases.job(ranks=1)
-WAIT_MS = 240_000
+UNHURRIED: dict[str, Any] = {"schedule_wait_ms": int(PATIENCE_S * 1000), "connect_wait_s": PATIENCE_S}
 
 
 def describe(batch: object) -> pb.Batch:
@@ -43,7 +44,7 @@ def planner() -> Iterator[FakePlanner]:
 def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mesh]:
     store = tmp_path_factory.mktemp("mesh") / "store"
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
-    yield Mesh.create(timeout_s=240)
+    yield Mesh.create(timeout_s=4 * PATIENCE_S)  # of which the start waits a quarter for the planner
     dist.destroy_process_group()
 
 
@@ -53,7 +54,7 @@ def make(planner: FakePlanner, mesh: Mesh) -> Iterator[Callable[..., TrainerAgen
 
     def make(*, alone: bool = False, job_id: str | None = "job", **more: pb.Batch | pb.Partition) -> TrainerAgent:
         endpoints = None if alone else Endpoints.parse(planner.listen())
-        settings = AgentSettings(endpoints=endpoints, job_id=job_id, schedule_wait_ms=WAIT_MS)
+        settings = AgentSettings(endpoints=endpoints, job_id=job_id, **UNHURRIED)
         agents.append(TrainerAgent.connect(SPEC, mesh, settings=settings, **more))
         return agents[-1]
 
@@ -88,7 +89,7 @@ def test_a_misspelt_setting_is_warned_about_at_the_start(
 
 def test_a_planner_that_is_away_is_no_matter_where_another_serves_the_store(planner: FakePlanner, mesh: Mesh) -> None:
     variables = {"DIP_PLANNER_ENDPOINT": f"127.0.0.1:1,{planner.listen()}"}
-    settings = AgentSettings.from_environment(variables, schedule_wait_ms=WAIT_MS)
+    settings = AgentSettings.from_environment(variables, **UNHURRIED)
     agent = TrainerAgent.connect(SPEC, mesh, settings=settings)
     for batch in agent.wrap_loader([object() for _ in range(3)], describe):
         assert agent.take(batch).plan is not None

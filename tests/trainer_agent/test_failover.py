@@ -14,6 +14,7 @@ from dip.connecting import Endpoints
 from dip.partition import default_partition
 from dip.planner.v1 import planner_pb2 as pb
 from fake_planner import FakePlanner, FakeStore, eventually
+from unhurried import waits_s
 from waiting import PATIENCE_S
 
 from trainer_agent.backoff import Backoff
@@ -95,12 +96,11 @@ def planned(link: PlannerLink, iteration: int) -> RankPlan:
 
 
 def train(link: PlannerLink, first: int, until: Callable[[bool], object]) -> int:
-    """Go through iterations that wait shortly, one known ahead, until one that had a plan, or none, is as wanted."""
-    deadline = time.monotonic() + WAIT_S
+    """Go through iterations, one known ahead, until one that had a plan, or none, is as wanted."""
     link.expect(first, batch_of(first))
-    while time.monotonic() < deadline:
+    for wait_s in waits_s():
         link.expect(first + 1, batch_of(first + 1))
-        if until(isinstance(link.take(first, 0.02), RankPlan)):
+        if until(isinstance(link.take(first, wait_s), RankPlan)):
             link.abandon([first + 1])
             return first + 2
         first += 1
@@ -259,12 +259,12 @@ def test_the_stream_returns_to_the_preferred_planner_and_nothing_is_lost(
     pair.listen(0)
     caplog.clear()
     with caplog.at_level(logging.INFO):
-        iteration = after
+        iteration, deadline = after, time.monotonic() + WAIT_S
         while not pair.planners[0].calls["StreamSchedules"]:
             link.expect(iteration, batch_of(iteration))
             planned(link, iteration)
             iteration += 1
-            assert iteration < after + 1000
+            assert time.monotonic() < deadline
         link.expect(iteration, batch_of(iteration))
         planned(link, iteration)
     assert pair.planners[0].submitted

@@ -64,8 +64,8 @@ def decide(
     *,
     request: pb.RegisterJobRequest = REQUEST,
     job_id: str | None = None,
-    connect_wait_s: float = 75.0,
-    step_timeout_s: float = 300.0,
+    connect_wait_s: float = PATIENCE_S,
+    step_timeout_s: float = 4 * PATIENCE_S,
     clock: Callable[[], float] = time.monotonic,
 ) -> FirstRegistration:
     settings = AgentSettings(job_id=job_id, connect_wait_s=connect_wait_s)
@@ -229,12 +229,12 @@ def test_a_store_that_is_full_is_no_reason_to_ask_another_planner() -> None:
 
 
 def test_time_that_one_planner_took_is_not_given_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trainer_agent.startup, "REGISTER_TIMEOUT_S", 1.0)
-    # The registration begins at 0 and is given up at 1, whatever this machine's clock says by then.
-    times_s = chain([0.0, 0.0], repeat(1.0))
+    monkeypatch.setattr(trainer_agent.startup, "REGISTER_TIMEOUT_S", PATIENCE_S)
+    # The registration begins at 0 and fails at its limit, whatever this machine's clock says by then.
+    times_s = chain([0.0, 0.0], repeat(PATIENCE_S))
     planners = [FakePlanner() for _ in range(2)]
     several = PlannerClient(Endpoints.parse(",".join(one.listen() for one in planners)))
-    planners[0].hang("RegisterJob")
+    planners[0].fail_at("RegisterJob", 1, grpc.StatusCode.UNAVAILABLE)
     start = decide(several, clock=lambda: next(times_s))()
     assert (start.registered, start.registration.attempt) == (False, NOW_US + 1)
     assert [one.calls["RegisterJob"] for one in planners] == [1, 0]
