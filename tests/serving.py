@@ -21,6 +21,7 @@ from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 from waiting import PATIENCE_S
 
+from planner_service.metrics import endpoint
 from planner_service.pool import pool, process
 from planner_service.server import channel_options, claimed, lifecycle
 from planner_service.server.client_calls import ClientCalls
@@ -89,6 +90,8 @@ def _patient(server: PlannerServer, greeting_ms: int) -> Iterator[None]:
         stack.enter_context(patch.object(process, "_EXIT_LIMIT_S", PATIENCE_S))
         for module in (pool, claimed):
             stack.enter_context(patch.object(module, "FALLBACK_LIMIT_S", PATIENCE_S))
+        stack.enter_context(patch.object(endpoint, "LONGEST_S", PATIENCE_S))
+        stack.enter_context(patch.object(endpoint._Handler, "timeout", PATIENCE_S))
         stack.enter_context(patch.object(channel_options, "GREETING_MS", greeting_ms))
         stack.enter_context(patch.object(lifecycle, "ClientCalls", partial(ClientCalls, request_s=PATIENCE_S)))
         yield

@@ -48,6 +48,12 @@ async def code_of(error: Exception, *, deadline_s: float = PATIENCE_S) -> grpc.S
     return refused.code()
 
 
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What gRPC and the planner warn of; what asyncio does may come from the event loop of a test before."""
+    ours = [record for record in caplog.records if record.name.startswith(("grpc", "planner_service"))]
+    return [record.getMessage() for record in ours if record.levelno >= logging.WARNING]
+
+
 def test_answer_to_a_client_that_has_just_left_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         left = grpc.aio.InternalError("Failed grpc_call_start_batch")
@@ -55,7 +61,7 @@ def test_answer_to_a_client_that_has_just_left_is_no_error(caplog: pytest.LogCap
         assert code == grpc.StatusCode.DEADLINE_EXCEEDED  # nothing is sent to nobody
 
     run(scenario())
-    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert not told(caplog)
 
 
 def test_bug_is_an_error(caplog: pytest.LogCaptureFixture) -> None:
@@ -63,4 +69,5 @@ def test_bug_is_an_error(caplog: pytest.LogCaptureFixture) -> None:
         assert await code_of(ZeroDivisionError("a bug")) == grpc.StatusCode.UNKNOWN
 
     run(scenario())
-    assert [record for record in caplog.records if record.levelno >= logging.ERROR]
+    (bug,) = told(caplog)
+    assert "Unexpected [ZeroDivisionError]" in bug

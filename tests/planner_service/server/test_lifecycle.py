@@ -53,11 +53,21 @@ def test_health_is_answered_on_both_addresses(service: str) -> None:
 
 def test_health_turns_before_the_planner_goes() -> None:
     async def scenario() -> None:
-        async with planner() as server, grpc.aio.insecure_channel(server.health_address) as channel:
-            watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
-            assert (await watch.read()).status == SERVING
-            await server.drain()
-            assert (await watch.read()).status == NOT_SERVING
+        async with (
+            planner() as server,
+            grpc.aio.insecure_channel(server.address) as trainers,
+            grpc.aio.insecure_channel(server.health_address) as orchestrators,
+        ):
+            watches = [
+                health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+                for channel in (trainers, orchestrators)
+            ]
+            assert [(await watch.read()).status for watch in watches] == [SERVING] * 2
+            draining = asyncio.create_task(server.drain())
+            assert [(await watch.read()).status for watch in watches] == [NOT_SERVING] * 2
+            assert not draining.done()  # it waits for the first watch, a call like any other
+            watches[0].cancel()
+            await draining
 
     run(scenario())
 
@@ -85,12 +95,13 @@ def test_draining_ends_streams_and_calls_with_unavailable() -> None:
             planning = asyncio.ensure_future(
                 stub.Plan(pb.PlanRequest(job=spec(budget_ms=LONG_MS), batch=batch(scripted_engine.HANG)))
             )
-            await asyncio.sleep(0.1)
+            while not server._pool._busy:
+                await asyncio.sleep(0.001)
             draining = asyncio.create_task(server.drain())
             await is_refused(idle.read(), grpc.StatusCode.UNAVAILABLE)
             await is_refused(planning, grpc.StatusCode.UNAVAILABLE)
             await draining
-            await is_refused(stub.ListJobs(pb.ListJobsRequest(), timeout=60), grpc.StatusCode.UNAVAILABLE)
+            await is_refused(stub.ListJobs(pb.ListJobsRequest()), grpc.StatusCode.UNAVAILABLE)
 
     run(scenario())
 
@@ -102,7 +113,8 @@ def test_draining_during_a_partition_ends_the_registration() -> None:
             request.spec.model.modules[0].name = scripted_engine.HANG_PARTITION
             request.spec.model.modules[1].inputs[0] = scripted_engine.HANG_PARTITION
             registering = asyncio.ensure_future(stub.RegisterJob(request))
-            await asyncio.sleep(0.1)
+            while not server._pool._busy:
+                await asyncio.sleep(0.001)
             await server.drain()
             await is_refused(registering, grpc.StatusCode.UNAVAILABLE)
 

@@ -9,6 +9,7 @@ import pytest
 from serving import FREE, ClosingStore, planner, run
 from waiting import PATIENCE_S
 
+from benchmarks.held_port import HeldPort
 from planner_service.server.lifecycle import PlannerServer
 from planner_service.server.listening import ListenError
 from planner_service.settings import Settings
@@ -24,11 +25,20 @@ def read(address: str) -> str:
 
 def test_planner_serves_its_metrics_as_long_as_it_serves() -> None:
     async def scenario() -> None:
-        async with planner(metrics_listen=ANYWHERE) as server:
-            assert not server.metrics_address.endswith(":0")
+        held = HeldPort()  # nobody else's afterwards
+        async with planner(metrics_listen=f"127.0.0.1:{held.number}") as server:
             assert "\ndip_store_available 1.0\n" in await asyncio.to_thread(read, server.metrics_address)
         with pytest.raises(OSError, match="refused"):
             await asyncio.to_thread(read, server.metrics_address)
+        held.release()
+
+    run(scenario())
+
+
+def test_any_free_port_is_told() -> None:
+    async def scenario() -> None:
+        async with planner(metrics_listen=ANYWHERE) as server:
+            assert not server.metrics_address.endswith(":0")
 
     run(scenario())
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from metric_samples import value
-from serving import run
+from serving import LONG_MS, run
 from store_cases import add, claimant, record
 
 from planner_service.server import sampling
@@ -43,7 +43,7 @@ def test_queue_is_followed_past_an_outage(monkeypatch: pytest.MonkeyPatch) -> No
         looking = asyncio.create_task(sampling.sample_store(store))
         for iteration in range(4):
             await add(store, iteration)
-        await store.claim(claimant(), [])
+        await store.claim(claimant(lease_ms=LONG_MS), [])
         await until("dip_queue_batches", 3)
         await until("dip_queue_claimed_batches", 1)
         store.away = True
