@@ -36,8 +36,10 @@ PATIENT = {settings.SCHEDULE_WAIT_MS: "20000"}
 # for. Planning takes a fraction of a second.
 ITERATION_S, POLL_S = 20.0, 0.01
 TOLERANCE = 1e-9
-# A solver that is slow on a busy machine is not killed for it: its plan is late.
-_PATIENT_PLANNER = {planner_names.SOLVE_GRACE_MS: "600000"}
+NEVER_MS = 600_000
+# A solver that is slow, or stopped by a test, is not killed for it, and no batch is given to another planner because
+# this one stood still: plans are late.
+PATIENT_PLANNER = dict.fromkeys((planner_names.SOLVE_GRACE_MS, planner_names.LEASE_MS), str(NEVER_MS))
 LATE = ("no schedule within ", "no schedule yet")
 """How reasons begin that a plan came too late, as one may on a busy machine."""
 
@@ -54,7 +56,7 @@ class Planner:
     """
 
     def __init__(self, directory: Path, settings: dict[str, str] | None = None) -> None:
-        self._settings = _PATIENT_PLANNER | (settings or {})
+        self._settings = PATIENT_PLANNER | (settings or {})
         self.endpoint = f"unix://{directory}/planner.sock"
         self._log = directory / "planner.log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -173,7 +175,7 @@ class Ranks:
     variables
         Further settings from the environment.
     faults
-        By rank: what it does to itself, and at which iteration.
+        By rank: what happens to it, and at which iteration; see `rank_process.Run`.
     """
 
     def __init__(
@@ -197,7 +199,8 @@ class Ranks:
         self._ranks: list[Rank] = []
         for rank, endpoint in enumerate(endpoints):
             fault, at = (faults or {}).get(rank, ("", -1))
-            own = {settings.PLANNER_ENDPOINT: endpoint, settings.STEP_TIMEOUT_S: str(PATIENCE_S)}
+            own = {settings.PLANNER_ENDPOINT: endpoint}
+            own |= dict.fromkeys((settings.STEP_TIMEOUT_S, settings.CONNECT_WAIT_S), str(PATIENCE_S))
             run = Run(
                 rank=rank,
                 ranks=len(endpoints),

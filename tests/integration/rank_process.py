@@ -10,7 +10,8 @@ import logging
 import os
 import signal
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,8 @@ import torch
 import torch.distributed as dist
 from pipelines.models import TinyBatch, TinyChunk, TinyModel, TinyModule, Trace, loss_weight
 
-from trainer_agent import Executor, Mesh, StageTask, TrainerAgent, TrainerAgentError
+from trainer_agent import Executor, Mesh, StageTask, TrainerAgent, TrainerAgentError, connections
+from trainer_agent.transfers import GroupTransport
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from dip.planner.v1 import planner_pb2 as pb
 
     from trainer_agent import Chunk
+    from trainer_agent.program import TransferStep
+    from trainer_agent.transfers import Incoming, Outgoing
 
 MODEL = TinyModel(
     modules=(
@@ -40,6 +44,9 @@ MODEL = TinyModel(
 LEARNING_RATE = 1e-3
 
 FAILED = 3
+HASTE_S = 3
+# A planner that stands still for seconds, as one may on a busy machine, is not taken for one that is cut off.
+PATIENT_CHANNELS = dict.fromkeys(("grpc.keepalive_timeout_ms", "grpc.http2.ping_timeout_ms"), 600_000)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +64,8 @@ class Run:
     first_iteration, seed
         Number of the first batch; other seeds are other data.
     fault, fault_iteration
-        ``"kill"`` or ``"stop"``: what this rank does to itself in the middle of that iteration.
+        ``"kill"`` or ``"stop"``: what this rank does to itself in the middle of that iteration. ``"hurry"``: there its
+        transfers wait for `HASTE_S` at most, while all that comes before may take as long as it does.
     """
 
     rank: int
@@ -100,7 +108,7 @@ class FaultyChunk(TinyChunk):
 
     def __init__(self, run: Run, model: TinyModel, chunk: Chunk) -> None:
         super().__init__(model, chunk)
-        if run.fault:
+        if run.fault in ("kill", "stop"):
             self._batch = make_batch(run.seed, run.fault_iteration)
             self._signal = signal.SIGKILL if run.fault == "kill" else signal.SIGSTOP
             self.layers[0].register_forward_pre_hook(self._come_to_harm)
@@ -109,6 +117,21 @@ class FaultyChunk(TinyChunk):
         task = inputs[1]
         if task.batch == self._batch and task.microbatch == 1:
             os.kill(os.getpid(), self._signal)
+
+
+class HastyTransport(GroupTransport):
+    """Transfers that wait for hardly anything in one of the executor's steps."""
+
+    def __init__(self, run: Run, mesh: Mesh) -> None:
+        super().__init__(mesh)
+        self._hasty = GroupTransport(replace(mesh, timeout=timedelta(seconds=HASTE_S)))
+        self._step = run.fault_iteration - run.first_iteration
+
+    def send(self, tensor: torch.Tensor, step: TransferStep, number: int) -> Outgoing:
+        return self._hasty.send(tensor, step, number) if number == self._step else super().send(tensor, step, number)
+
+    def receive(self, step: TransferStep, number: int) -> Incoming:
+        return self._hasty.receive(step, number) if number == self._step else super().receive(step, number)
 
 
 class RankLoop:
@@ -122,12 +145,14 @@ class RankLoop:
     def train(self) -> None:
         """Train as far as told; tell what it came to."""
         run = self._run
-        agent = TrainerAgent.connect(make_spec(run.ranks), Mesh.create())
+        mesh = Mesh.create()
+        agent = TrainerAgent.connect(make_spec(run.ranks), mesh)
         executor = Executor(
             agent,
             partial(FaultyChunk, run, MODEL),
             hand_offs=MODEL.hand_offs(),
             loss_weight=partial(loss_weight, MODEL),
+            transport=HastyTransport(run, mesh) if run.fault == "hurry" else None,
         )
         self._say(job_id=agent.job_id, attempt=agent.attempt, partition=agent.partition.SerializeToString())
         trace, named = Trace(), dict(executor.named_parameters())
@@ -173,6 +198,7 @@ def main(run: Run, connection: Connection) -> None:
         del os.environ[name]
     os.environ.update(run.environment)
     logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    connections.CHANNEL_OPTIONS = tuple((dict(connections.CHANNEL_OPTIONS) | PATIENT_CHANNELS).items())
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{run.store}", rank=run.rank, world_size=run.ranks)
     try:

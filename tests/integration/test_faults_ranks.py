@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from dip.fallback import fallback_plan
 from dip.planner.v1 import planner_pb2 as pb
 from fake_planner import streamed
-from integration.harness import PATIENT
 from integration.rank_process import FAILED, make_batch, make_spec
 from integration.tampering import TamperingProxy
 from waiting import PATIENCE_S
@@ -16,7 +15,7 @@ from waiting import PATIENCE_S
 from trainer_agent import settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     import pytest
@@ -24,7 +23,8 @@ if TYPE_CHECKING:
 
 OTHER_PLAN, CHANGED_ACTION, LAST = 5, 8, 12
 FATAL_ITERATION = 3
-HANG_TIMEOUT_S = 15  # of each iteration: those before the hang are over sooner on a machine that does much else
+# What is changed on its way must have come in time.
+WAITING = {settings.SCHEDULE_WAIT_MS: str(int(PATIENCE_S * 1000))}
 
 
 def test_one_rank_with_another_plan_and_one_with_a_changed_action(
@@ -52,7 +52,7 @@ def test_one_rank_with_another_plan_and_one_with_a_changed_action(
         {OTHER_PLAN: another_plan, CHANGED_ACTION: change_action},
     )
     with proxy:
-        ranks = start_ranks(steady_planner.endpoint, proxy.endpoint, variables=PATIENT)
+        ranks = start_ranks(steady_planner.endpoint, proxy.endpoint, variables=WAITING)
         job = ranks.wait_until_ready()
         partition.MergeFromString(job["partition"])
         ranks.go_beside(steady_planner, job["job_id"], LAST)
@@ -66,13 +66,13 @@ def test_one_rank_with_another_plan_and_one_with_a_changed_action(
     assert stats[0]["fallbacks"] == stats[1]["fallbacks"] == sum(ranks.fallbacks)
 
 
-def lose_a_rank(start_ranks: Callable[..., Ranks], endpoint: str, fault: str, timeout_s: float) -> dict[str, Any]:
-    """Let rank 1 come to harm in the middle of a step; return what rank 0 raised, and after how many seconds."""
+def lose_a_rank(start_ranks: Callable[..., Ranks], endpoint: str, faults: Sequence[str]) -> dict[str, Any]:
+    """Let this happen to the ranks in the middle of a step; return what rank 0 raised, and after how many seconds."""
     ranks = start_ranks(
         endpoint,
         endpoint,
-        variables={settings.STEP_TIMEOUT_S: str(timeout_s)},
-        faults={1: (fault, FATAL_ITERATION)},
+        variables={settings.STEP_TIMEOUT_S: str(4 * PATIENCE_S)},  # no time-out says it, but that of a rank in a hurry
+        faults={rank: (fault, FATAL_ITERATION) for rank, fault in enumerate(faults)},
     )
     ranks.wait_until_ready()
     ranks.go(FATAL_ITERATION)
@@ -87,7 +87,7 @@ def lose_a_rank(start_ranks: Callable[..., Ranks], endpoint: str, fault: str, ti
 def test_a_rank_that_is_killed_in_the_middle_of_a_step(
     steady_planner: Planner, start_ranks: Callable[..., Ranks], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = lose_a_rank(start_ranks, steady_planner.endpoint, "kill", timeout_s=4 * PATIENCE_S)  # no time-out says it
+    said = lose_a_rank(start_ranks, steady_planner.endpoint, ("", "kill"))
     with capsys.disabled():
         print(f"\n    killed: {said['message'][:150]} after {said['after_s']:.2f} s")
     assert said["error"] == "PeerLostError"
@@ -99,7 +99,7 @@ def test_a_rank_that_is_killed_in_the_middle_of_a_step(
 def test_a_rank_that_hangs_in_the_middle_of_a_step(
     steady_planner: Planner, start_ranks: Callable[..., Ranks], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = lose_a_rank(start_ranks, steady_planner.endpoint, "stop", timeout_s=HANG_TIMEOUT_S)
+    said = lose_a_rank(start_ranks, steady_planner.endpoint, ("hurry", "stop"))
     with capsys.disabled():
         print(f"\n    hangs: {said['message'][:150]} after {said['after_s']:.2f} s")
     assert said["error"] == "StepTimeoutError"
