@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _CHUNK_BYTES = 2**16
 _CHUNKS_UNDER_WAY = 64
-_PATIENCE_S = 10.0
+_PATIENCE_S = 240.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

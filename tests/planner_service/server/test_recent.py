@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import grpc
 import pytest
 from dip.planner.v1 import planner_pb2 as pb
+from redis_cases import empty
 from serving import client, is_refused, planner, register, run
 from waiting import PATIENCE_S
 from watched_jobs import LATE, report, trained
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
     from planner_service.store import PlanStore
 
 
+CLOCKS_APART_S = 60.0
+"""A Redis tells the time by the calendar's clock, which may be set meanwhile."""
+
+
 @pytest.fixture(scope="module", params=["memory", *server_programs()])
 def make_store(request: pytest.FixtureRequest) -> Iterator[Callable[[], PlanStore | None]]:
     """Return what makes an empty store of each kind; None is the default one."""
@@ -32,7 +38,12 @@ def make_store(request: pytest.FixtureRequest) -> Iterator[Callable[[], PlanStor
         yield lambda: None
         return
     with RedisServer(program=server_programs()[request.param]) as running:
-        yield lambda: RedisStore(running.url, timeout_s=PATIENCE_S)
+
+        def make() -> RedisStore:
+            empty(running)
+            return RedisStore(running.url, timeout_s=PATIENCE_S)
+
+        yield make
 
 
 def test_what_became_of_each_iteration_is_told(make_store: Callable[[], PlanStore | None]) -> None:
@@ -64,12 +75,13 @@ def test_what_became_of_each_iteration_is_told(make_store: Callable[[], PlanStor
 
 def test_how_a_job_does_is_told(make_store: Callable[[], PlanStore | None]) -> None:
     async def scenario() -> None:
+        began_s = time.monotonic()
         async with trained(store=make_store()) as server, client(server) as stub:
             (status,) = (await stub.ListJobs(pb.ListJobsRequest())).jobs
             assert (status.last_planned_iteration, status.last_reported_iteration) == (3, 1)
             assert (status.ranks, status.replicas, status.waiting_batches) == (2, 2, 1)
             assert (status.recent_reported_iterations, status.recent_fallback_iterations) == (2, 1)
-            assert 0 <= status.quiet_ms < 60_000
+            assert 0 <= status.quiet_ms <= 1000 * (time.monotonic() - began_s + CLOCKS_APART_S)
             assert (await stub.GetJob(pb.GetJobRequest(job_id="job"))).status.waiting_batches == 1
 
     run(scenario())

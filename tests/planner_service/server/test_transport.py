@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+from unittest.mock import patch
 
 import grpc
 import grpc.aio
@@ -12,7 +13,7 @@ import pytest
 from dip.planner.v1 import planner_pb2 as pb
 from dip.planner.v1 import planner_pb2_grpc as pb_grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from serving import CHANNEL_OPTIONS, client, planner, register, run, submit
+from serving import CHANNEL_OPTIONS, client, planner, register, run, stream, submit
 from waiting import PATIENCE_S
 
 from benchmarks.hostile_clients import http2
@@ -22,13 +23,17 @@ from planner_service.server.client_calls import RECEIVED_AT_ONCE, ClientCalls
 from planner_service.server.handlers import add_servicer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
 SERVICE = "/dip.planner.v1.PlannerService/"
 SHORT_MS = 300
 LARGE = 2**20
 WINDOW = 2**16
 DEADLINE = "grpc-status\x014"
+SOON_AGAIN = (("grpc.initial_reconnect_backoff_ms", SHORT_MS), ("grpc.max_reconnect_backoff_ms", SHORT_MS))
+"""Of a client: how soon it tries to connect again."""
+
+T = TypeVar("T")
 
 
 class Answering:
@@ -46,7 +51,8 @@ class Answering:
 @contextlib.asynccontextmanager
 async def answering(calls: ClientCalls) -> AsyncIterator[str]:
     """Serve on a free port, and yield the address."""
-    options = channel_options.server_options(max_message_bytes=2 * LARGE, max_connections=9)
+    with patch.object(channel_options, "GREETING_MS", int(PATIENCE_S * 1000)):
+        options = channel_options.server_options(max_message_bytes=2 * LARGE, max_connections=9)
     server = grpc.aio.server(options=options, interceptors=[calls])
     add_servicer(server, Answering())
     port = server.add_insecure_port("127.0.0.1:0")
@@ -56,10 +62,23 @@ async def answering(calls: ClientCalls) -> AsyncIterator[str]:
 
 
 def hangs_up(address: str, begin: Callable[[RawConnection], None]) -> bool:
-    """Whether a connection that begins so is ended by the planner."""
+    """Whether a connection that begins so is ended by the planner, be it before it has begun."""
     with RawConnection(address) as connection:
-        begin(connection)
+        connection.set_patience(PATIENCE_S)
+        with contextlib.suppress(ConnectionError):
+            begin(connection)
         return connection.wait_for_end()
+
+
+async def answered(ask: Callable[[], Awaitable[T]]) -> T:
+    """Ask until there is an answer: the planner is about to hang up on connections that do nothing for a moment."""
+    while True:
+        try:
+            return await ask()
+        except grpc.aio.AioRpcError as error:
+            if error.code() != grpc.StatusCode.UNAVAILABLE:
+                raise
+        await asyncio.sleep(0.01)
 
 
 def without_end(connection: RawConnection) -> None:
@@ -82,15 +101,14 @@ def without_end(connection: RawConnection) -> None:
 def test_connection_that_comes_to_nothing_is_ended(
     monkeypatch: pytest.MonkeyPatch, begin: Callable[[RawConnection], None]
 ) -> None:
-    monkeypatch.setattr(channel_options, "GREETING_MS", SHORT_MS)
     monkeypatch.setattr(channel_options, "IDLE_MS", SHORT_MS)
 
     async def scenario() -> None:
-        async with planner() as server, client(server) as stub:
+        async with planner(greeting_ms=SHORT_MS) as server, client(server, *SOON_AGAIN) as stub:
             for address in (server.address, server.health_address):
                 assert await asyncio.to_thread(hangs_up, address, begin)
             # On a busy machine its own greeting may come too late at first.
-            await stub.ListJobs(pb.ListJobsRequest(), wait_for_ready=True)
+            await answered(lambda: stub.ListJobs(pb.ListJobsRequest(), wait_for_ready=True))
 
     run(scenario())
 
@@ -100,11 +118,18 @@ def test_idle_connection_is_no_idle_stream(monkeypatch: pytest.MonkeyPatch) -> N
 
     async def scenario() -> None:
         async with planner() as server, client(server) as stub, client(server) as other:
-            await stub.RegisterJob(register())
-            call = stub.StreamSchedules(pb.StreamSchedulesRequest(job_id="job", attempt=1))
-            await call.initial_metadata()
+            await answered(lambda: other.RegisterJob(register()))
+
+            async def opened() -> grpc.aio.UnaryStreamCall:
+                call = stub.StreamSchedules(stream())
+                await call.initial_metadata()
+                if call.done():
+                    await call.read()
+                return call
+
+            call = await answered(opened)
             assert await asyncio.to_thread(hangs_up, server.address, lambda connection: connection.greet())
-            await other.SubmitBatch(submit(0))
+            await answered(lambda: other.SubmitBatch(submit(0)))
             assert (await call.read()).iteration == 0
 
     run(scenario())
@@ -175,7 +200,7 @@ def test_call_without_a_request_is_invalid() -> None:
             return ending_of(connection, 1)
 
     async def scenario() -> None:
-        async with answering(ClientCalls(max_calls=9, max_unread_bytes=LARGE)) as address:
+        async with answering(ClientCalls(max_calls=9, max_unread_bytes=LARGE, request_s=PATIENCE_S)) as address:
             assert "grpc-status\x013" in await asyncio.to_thread(begin, address)
 
     run(scenario())
@@ -208,7 +233,7 @@ def test_of_large_requests_that_trickle_few_are_received_at_once() -> None:
         return taken()
 
     async def scenario() -> None:
-        async with answering(ClientCalls(max_calls=999, max_unread_bytes=LARGE)) as address:
+        async with answering(ClientCalls(max_calls=999, max_unread_bytes=LARGE, request_s=PATIENCE_S)) as address:
             taken = await asyncio.to_thread(begin, address)
             assert few < taken < (RECEIVED_AT_ONCE + 1) * LARGE + 16 * WINDOW
             async with grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS) as channel:
