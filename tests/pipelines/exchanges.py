@@ -8,6 +8,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from dip.planner.v1 import planner_pb2 as pb
+from pipelines.processes import RANK_LIMIT_S
 
 from trainer_agent.errors import TransferError
 from trainer_agent.mesh import Mesh
@@ -45,7 +46,7 @@ def contents(message: Message) -> torch.Tensor:
 
 
 def exchange(
-    sent: list[Message], expected: list[Message], *, timeout_s: float = 60.0, awaits_sends: bool = True
+    sent: list[Message], expected: list[Message], *, timeout_s: float = RANK_LIMIT_S, awaits_sends: bool = True
 ) -> list[bool] | tuple[str, str]:
     """Send all of one list from rank 0, receive all of the other on rank 1, all issued before any is awaited.
 
@@ -57,7 +58,7 @@ def exchange(
     list of bool, or (kind, message)
         Whether each that arrived holds what it should; on an error its kind and text.
     """
-    mesh = Mesh.create(timeout_s=60)
+    mesh = Mesh.create(timeout_s=RANK_LIMIT_S)
     GroupTransport(mesh).warm_up()
     transport = GroupTransport(replace(mesh, timeout=timedelta(seconds=timeout_s)))
     try:
@@ -78,7 +79,7 @@ def exchange(
 
 def warm_up() -> bool:
     """Open all connections, then use each of them in both directions."""
-    mesh = Mesh.create(timeout_s=60)
+    mesh = Mesh.create(timeout_s=RANK_LIMIT_S)
     GroupTransport(mesh).warm_up()
     found = [torch.zeros(1) for _ in range(mesh.ranks)]
     dist.all_gather(found, torch.tensor([float(mesh.rank)]), group=mesh.pipeline)

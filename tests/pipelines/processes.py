@@ -11,12 +11,16 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from waiting import PATIENCE_S
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from multiprocessing.connection import Connection
     from multiprocessing.context import ForkServerProcess
 
-CALL_LIMIT_S = 120.0
+CALL_LIMIT_S = PATIENCE_S
+RANK_LIMIT_S = 200.0
+"""How long ranks wait for each other, unless that is what a test is about: they tell why before the test gives up."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,7 @@ def _serve(connection: Connection) -> None:
                 init_method=f"file://{store}",
                 rank=rank,
                 world_size=world_size,
-                timeout=timedelta(seconds=60),
+                timeout=timedelta(seconds=RANK_LIMIT_S),
             )
             answer = function(*arguments)
         except BaseException as error:

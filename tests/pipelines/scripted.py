@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as dist
 from pipelines.models import NOTES
+from pipelines.processes import RANK_LIMIT_S
 from pipelines.training import make_executor
 
 from trainer_agent.errors import TrainerAgentError
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from trainer_agent.stages import Chunk, ChunkModule
     from trainer_agent.transfers import Incoming, Outgoing
 
-HELD_TIMEOUT_S = 60.0
+HELD_TIMEOUT_S = 100.0
 
 
 @dataclass
@@ -202,14 +203,14 @@ def computed(case: Case) -> list[str]:
 
 def refused(case: Case) -> Raised | None:
     """Run a case until a step raises."""
-    mesh = Mesh.create(replicas=case.replicas, timeout_s=60)
+    mesh = Mesh.create(replicas=case.replicas, timeout_s=RANK_LIMIT_S)
     return _outcome(case, mesh, ScriptedTransport(GroupTransport(mesh), lambda number: None))
 
 
 def construct(case: Case) -> str:
     """Build executors; returns what that raised."""
     try:
-        make_executor(case, Mesh.create(timeout_s=60))
+        make_executor(case, Mesh.create(timeout_s=RANK_LIMIT_S))
     except TrainerAgentError as error:
         return str(error)
     return ""
@@ -217,7 +218,7 @@ def construct(case: Case) -> str:
 
 def construct_with_other_costs(case: Case) -> tuple[str, str]:
     """Build executors of which rank 1's has measured other costs; returns the error's kind and text."""
-    mesh = Mesh.create(timeout_s=60)
+    mesh = Mesh.create(timeout_s=RANK_LIMIT_S)
     if mesh.rank == 1:
         case.spec.model.modules[0].layers[0].cost.points[0].forward_us += 1
     try:
@@ -229,7 +230,7 @@ def construct_with_other_costs(case: Case) -> tuple[str, str]:
 
 def construct_with_a_broken_rank(case: Case) -> tuple[str, str]:
     """Build executors of which rank 1's build_chunk raises; returns the error's kind and text."""
-    mesh = Mesh.create(timeout_s=60)
+    mesh = Mesh.create(timeout_s=RANK_LIMIT_S)
     try:
         make_executor(case, mesh, build_chunk=_no_weights if mesh.rank == 1 else None)
     except (TrainerAgentError, OSError) as error:
@@ -243,7 +244,7 @@ def _no_weights(chunk: Chunk) -> ChunkModule:
 
 def step_in_inference_mode(case: Case) -> str:
     """Step where nothing can have gradients; returns what that raised."""
-    executor, _ = make_executor(case, Mesh.create(timeout_s=60))
+    executor, _ = make_executor(case, Mesh.create(timeout_s=RANK_LIMIT_S))
     with torch.inference_mode():
         try:
             executor.step(case.steps[0][0].batch)
@@ -254,7 +255,7 @@ def step_in_inference_mode(case: Case) -> str:
 
 def step_with_a_broken_module(case: Case) -> tuple[str, list[str]]:
     """Step with a loss chunk that raises; returns its words and notes."""
-    executor, _ = make_executor(case, Mesh.create(timeout_s=60))
+    executor, _ = make_executor(case, Mesh.create(timeout_s=RANK_LIMIT_S))
 
     def broken(*_: object) -> torch.Tensor:
         raise LookupError("no pixels")
@@ -271,13 +272,13 @@ def step_with_a_broken_module(case: Case) -> tuple[str, list[str]]:
 
 def parameter_names(case: Case) -> list[str]:
     """Names of this rank's parameters."""
-    return [name for name, _ in make_executor(case, Mesh.create(timeout_s=60))[0].named_parameters()]
+    return [name for name, _ in make_executor(case, Mesh.create(timeout_s=RANK_LIMIT_S))[0].named_parameters()]
 
 
 def place(replicas: int, ranks: int | None = None) -> tuple[int, int, list[int], list[int]] | str:
     """Return this process's rank, replica, and the global ranks of its pipeline and of its peers; or the error."""
     try:
-        mesh = Mesh.create(replicas=replicas, ranks=ranks, timeout_s=60)
+        mesh = Mesh.create(replicas=replicas, ranks=ranks, timeout_s=RANK_LIMIT_S)
     except ValueError as error:
         return str(error)
     groups = mesh.pipeline_control, mesh.peers_control
@@ -287,7 +288,7 @@ def place(replicas: int, ranks: int | None = None) -> tuple[int, int, list[int],
 
 def reduced(values: list[list[float | None]], bucket_bytes: int) -> list[list[float] | None]:
     """Add up one gradient of two equal numbers for each value of this replica; returns what each became."""
-    mesh = Mesh.create(ranks=1, replicas=len(values), timeout_s=60)
+    mesh = Mesh.create(ranks=1, replicas=len(values), timeout_s=RANK_LIMIT_S)
     parameters = []
     for number, value in enumerate(values[mesh.replica]):
         dtype = torch.float64 if number % 2 else torch.float32

@@ -10,6 +10,7 @@ import torch
 from clocks import Clock
 from dip.planner.v1 import planner_pb2 as pb
 from pipelines.models import Sizes, TinyBatch, TinyChunk, TinyModel, TinyModule
+from pipelines.processes import RANK_LIMIT_S
 from torch import nn
 
 from trainer_agent.errors import ProfileError
@@ -116,7 +117,7 @@ def _broken(chunk: Chunk) -> ChunkModule:
 def profile_what_cannot_be_built() -> str:
     """Profile on the ranks of a test; returns what this rank raised."""
     try:
-        profile_layers(replace(tiny(), build_chunk=_broken), mesh=Mesh.create(timeout_s=60), repeats=1)
+        profile_layers(replace(tiny(), build_chunk=_broken), mesh=Mesh.create(timeout_s=RANK_LIMIT_S), repeats=1)
     except ProfileError as error:
         return str(error)
     return ""
@@ -124,4 +125,6 @@ def profile_what_cannot_be_built() -> str:
 
 def profile_here() -> bytes:
     """Profile on the ranks of a test, and return what this rank got."""
-    return profile_layers(tiny(), mesh=Mesh.create(timeout_s=60), repeats=1).SerializeToString(deterministic=True)
+    return profile_layers(tiny(), mesh=Mesh.create(timeout_s=RANK_LIMIT_S), repeats=1).SerializeToString(
+        deterministic=True
+    )

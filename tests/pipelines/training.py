@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from pipelines.models import TinyBatch, TinyChunk, TinyModel, Trace, loss_weight, make_optimizer
+from pipelines.processes import RANK_LIMIT_S
 from torch.autograd.graph import saved_tensors_hooks
 
 from trainer_agent.executor import Executor
@@ -157,5 +158,5 @@ def train(case: Case, mesh: Mesh) -> RankTrace:
 
 def train_all(cases: Sequence[Case]) -> list[RankTrace]:
     """Run several cases of as many ranks and replicas as there are processes."""
-    mesh = Mesh.create(replicas=cases[0].replicas, timeout_s=60)
+    mesh = Mesh.create(replicas=cases[0].replicas, timeout_s=RANK_LIMIT_S)
     return [train(case, mesh) for case in cases]
