@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import multiprocessing
 import time
 from typing import TYPE_CHECKING, Final
@@ -42,16 +43,19 @@ class StreamSite:
         The planner's.
     most
         How many streams it lets be open.
+    patience_s
+        How long it may take until the planner lets go of streams that were left, and others can be opened.
 
     Attributes
     ----------
     refused
-        Streams that could not be opened.
+        Streams that could not be opened, however long that was tried.
     """
 
-    def __init__(self, address: str, *, most: int) -> None:
+    def __init__(self, address: str, *, most: int, patience_s: float = PATIENCE_S) -> None:
         self._address = address
         self._most = most
+        self._patience_s = patience_s
         self._iteration = 0
         self.refused = 0
 
@@ -63,7 +67,7 @@ class StreamSite:
     async def cancel_wave(self, count: int) -> None:
         """Open streams on one connection, and cancel them all."""
         async with channel(self._address) as stub:
-            opened = await open_streams(stub, count)
+            opened = await open_in_time(stub, count, patience_s=self._patience_s)
             self.refused += count - len(opened)
             for stream in opened:
                 stream.cancel()
@@ -72,7 +76,7 @@ class StreamSite:
         """Have another process open streams, and kill it."""
         ours, theirs = multiprocessing.Pipe()
         holder = multiprocessing.get_context("spawn").Process(
-            target=_hold_streams, args=(self._address, count, theirs), daemon=True
+            target=_hold_streams, args=(self._address, count, self._patience_s, theirs), daemon=True
         )
         await asyncio.to_thread(holder.start)
         theirs.close()
@@ -85,7 +89,7 @@ class StreamSite:
         """Open streams from a place that falls silent; return the seconds until the planner counts none of them."""
         with self._network() as network:
             async with channel(_through(network)) as stub:
-                opened = await open_streams(stub, count)
+                opened = await open_in_time(stub, count, patience_s=self._patience_s)
                 self.refused += count - len(opened)
                 network.cut()
                 return await self.until_none_counted()
@@ -99,6 +103,10 @@ class StreamSite:
             await asyncio.sleep(_POLL_S)
         return time.monotonic() - began_s
 
+    async def still_counted(self) -> int:
+        """Return how many streams the planner counts once it has had time to let go of all that were left."""
+        return await self.counted() if math.isinf(await self.until_none_counted()) else 0
+
     async def counted(self) -> int:
         """Return how many streams the planner counts: those of all that it lets be open which cannot be opened."""
         async with channel(self._address) as stub:
@@ -107,7 +115,9 @@ class StreamSite:
                 stream.cancel()
             return self._most - len(opened)
 
-    async def idle(self, seconds: float, options: Sequence[tuple[str, int]]) -> dict[str, float]:
+    async def idle(
+        self, seconds: float, options: Sequence[tuple[str, int]], *, least_pings: int = 0
+    ) -> dict[str, float]:
         """Leave a stream idle, then have a batch planned.
 
         Parameters
@@ -116,6 +126,8 @@ class StreamSite:
             How long.
         options
             Of the channel.
+        least_pings
+            It stays idle for longer until so many pings were sent.
 
         Returns
         -------
@@ -131,9 +143,10 @@ class StreamSite:
         with self._network() as network:
             async with channel(_through(network), options) as stub:
                 (stream,) = await open_streams(stub, 1, first_iteration=self._iteration)
-                reading, sent_before = asyncio.ensure_future(stream.read()), network.bytes_from_clients
-                await asyncio.wait({reading}, timeout=seconds)
-                pings = (network.bytes_from_clients - sent_before) // _PING_BYTES
+                reading, sent_before, pings = asyncio.ensure_future(stream.read()), network.bytes_from_clients, -1
+                while pings < least_pings and not reading.done():
+                    await asyncio.wait({reading}, timeout=seconds)
+                    pings = (network.bytes_from_clients - sent_before) // _PING_BYTES
                 if reading.done():
                     raise RuntimeError(f"the idle stream gave {await reading}")
                 began_s = time.monotonic()
@@ -165,6 +178,7 @@ async def channel(
 ) -> AsyncIterator[pb_grpc.PlannerServiceAsyncStub]:
     """Connect to a planner."""
     async with grpc.aio.insecure_channel(address, options=options) as connected:
+        await connected.channel_ready()
         yield pb_grpc.PlannerServiceStub(connected)
 
 
@@ -183,13 +197,22 @@ async def open_streams(stub: pb_grpc.PlannerServiceAsyncStub, count: int, *, fir
     return opened
 
 
-def _hold_streams(address: str, count: int, says: Connection) -> None:
+async def open_in_time(stub: pb_grpc.PlannerServiceAsyncStub, count: int, *, patience_s: float) -> list[Stream]:
+    """Open streams as `open_streams` does, again where one is refused; return those that are open in the end."""
+    until_s, opened = time.monotonic() + patience_s, await open_streams(stub, count)
+    while len(opened) < count and time.monotonic() < until_s:
+        await asyncio.sleep(_POLL_S)
+        opened += await open_streams(stub, count - len(opened))
+    return opened
+
+
+def _hold_streams(address: str, count: int, patience_s: float, says: Connection) -> None:
     """Open streams, say how many there are, and keep them until this process is killed."""
-    asyncio.run(_hold(address, count, says))
+    asyncio.run(_hold(address, count, patience_s, says))
 
 
-async def _hold(address: str, count: int, says: Connection) -> None:
+async def _hold(address: str, count: int, patience_s: float, says: Connection) -> None:
     async with channel(address) as stub:
-        opened = await open_streams(stub, count)
+        opened = await open_in_time(stub, count, patience_s=patience_s)
         says.send(len(opened))
         await asyncio.wait_for(asyncio.Event().wait(), PATIENCE_S)

@@ -9,7 +9,8 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from planner_service.store import BatchKey, ReplicaKey, StoreError, TooOldError, open_store
+from planner_service.store import BatchKey, ReplicaKey, StoreError, TooOldError
+from planner_service.store.redis_store import RedisStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from planner_service.store import PlanStore
 
 _POLL_S = 0.2
+_ANSWER_S = 240.0
+"""How long the store may take to answer: what it holds is asked for, not how long a busy machine takes for it."""
 
 
 def lost(
@@ -28,7 +31,7 @@ def lost(
     Parameters
     ----------
     url
-        Of the store.
+        Of the store, a Redis.
     accepted
         Batches of the job's current attempt.
     executed
@@ -48,7 +51,9 @@ def lost(
 
 
 async def _lost(url: str, keys: set[BatchKey], run: set[BatchKey], patience_s: float) -> list[str]:
-    store = open_store(url, kept_iterations=1, kept_bytes=2**20, kept_closed_jobs=1, idle_job_s=3600)
+    store = RedisStore(
+        url, kept_iterations=1, kept_bytes=2**20, kept_closed_jobs=1, idle_job_s=3600, timeout_s=_ANSWER_S
+    )
     await store.start(on_lost=lambda: None)
     deadline = time.monotonic() + patience_s
     try:

@@ -69,6 +69,7 @@ async def fuzz(planner: PlannerProcess, options: argparse.Namespace) -> dict[str
         grpc.aio.insecure_channel(planner.address, options=(*CHANNEL_OPTIONS, *limits)) as hostile,
         grpc.aio.insecure_channel(planner.address, options=CHANNEL_OPTIONS) as own,
     ):
+        await asyncio.gather(hostile.channel_ready(), own.channel_ready())
         good = GoodJob(own)
         await good.register()
         await good.plan_next()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from benchmarks.fuzzing.inputs import Input
 
-PATIENCE_S: Final = 60.0
+PATIENCE_S: Final = 240.0
 """Longest that a call may take which waits for no solver."""
 CLOSED: Final = "connection closed"
 """How bytes that open no call end."""

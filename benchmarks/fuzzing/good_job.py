@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 JOB_ID: Final = "good"
 _NUMBER: Final = 1
-_PATIENCE_S: Final = 120.0
+_PATIENCE_S: Final = 240.0
 
 
 class GoodJob:

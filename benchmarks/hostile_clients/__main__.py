@@ -81,6 +81,7 @@ async def measure(
     memory, seconds = {"before": planner.resident_mib()}, {}
     target = Target(address=planner.address, metadata=hostile)
     async with grpc.aio.insecure_channel(planner.address, options=CHANNEL_OPTIONS) as channel:
+        await channel.channel_ready()
         good = GoodJob(channel, metadata=good_one)
         await good.register()
         try:

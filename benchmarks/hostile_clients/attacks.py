@@ -31,7 +31,7 @@ SERVICE: Final = "/dip.planner.v1.PlannerService/"
 
 _CALLS_A_CONNECTION: Final = 200
 _USUAL: Final[Mapping[int, int]] = MappingProxyType({})
-_PATIENCE_S: Final = 120.0
+_PATIENCE_S: Final = 240.0
 _LARGE: Final = 2**24
 _OVERSIZED: Final = 2**31 - 1
 _CHUNK: Final = 100
@@ -62,6 +62,7 @@ async def streams(target: Target, count: int) -> AsyncIterator[dict[str, int]]:
             channel = await stack.enter_async_context(
                 grpc.aio.insecure_channel(target.address, options=CHANNEL_OPTIONS)
             )
+            await channel.channel_ready()
             stub: pb_grpc.PlannerServiceAsyncStub = pb_grpc.PlannerServiceStub(channel)
             request = pb.StreamSchedulesRequest(job_id=JOB_ID, attempt=1, first_iteration=2**40)
             calls += [
@@ -161,6 +162,7 @@ async def pings(target: Target, count: int) -> AsyncIterator[dict[str, int]]:
 async def unknown_tokens(target: Target, count: int) -> AsyncIterator[dict[str, int]]:
     """Call with tokens that nobody has, each another one; counts how calls end."""
     async with grpc.aio.insecure_channel(target.address, options=CHANNEL_OPTIONS) as channel:
+        await channel.channel_ready()
         stub: pb_grpc.PlannerServiceAsyncStub = pb_grpc.PlannerServiceStub(channel)
         endings: Counter[str] = Counter()
         for start in range(0, count, _CHUNK):

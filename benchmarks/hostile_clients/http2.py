@@ -23,7 +23,7 @@ CANCEL: Final = 8
 LARGEST_FRAME: Final = 2**14
 
 _DEFAULT_WINDOW: Final = 2**16 - 1
-_PATIENCE_S: Final = 60.0
+_PATIENCE_S: Final = 240.0
 _HEADER_BYTES: Final = 9
 
 

@@ -87,7 +87,7 @@ class Trainers:
                     STREAM_PATH, request_serializer=pb.StreamSchedulesRequest.SerializeToString
                 )
                 for replica, rank in keys[start : start + self._streams_a_channel]:
-                    calls[replica, rank] = open_stream(self._work.stream(replica, rank, 0))
+                    calls[replica, rank] = open_stream(self._work.stream(replica, rank, 0), wait_for_ready=True)
         for call in calls.values():
             await call.initial_metadata()
         return [tasks.create_task(self._read(*key, call)) for key, call in calls.items()]
@@ -105,7 +105,8 @@ class Trainers:
             due_ns = begin_ns + (turn + replica / self._work.replicas) * period_us * 1_000
             await asyncio.sleep(max(0.0, (due_ns - now_ns()) / 1e9))
             await self._ahead[replica].acquire()
-            await self._submitters[self._address(replica)](self._work.submission(replica, iteration))
+            submitted = self._work.submission(replica, iteration)
+            await self._submitters[self._address(replica)](submitted, wait_for_ready=True)
 
     async def _read(self, replica: int, rank: int, call: Call) -> None:
         """Stamp what comes, and put it aside."""

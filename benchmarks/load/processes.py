@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
 
-_PATIENCE_S = 60.0
+_PATIENCE_S = 240.0
 
 
 class ProcessEndedError(RuntimeError):

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from redis_cases import needs_redis
+from redis_cases import needs_redis, redis_store
+from waiting import PATIENCE_S
 
 from benchmarks.faults import checkpoints, checks, outcomes
 from benchmarks.faults.messages import Accepted, Executed
@@ -23,7 +24,7 @@ from benchmarks.faults.model import Batch
 from benchmarks.faults.network import PERFECT, Network, Quality
 from benchmarks.faults.reference import Reference
 from benchmarks.redis_server import RedisServer
-from planner_service.store import BatchKey, JobRecord, Outcome, ReplicaKey, open_store
+from planner_service.store import BatchKey, JobRecord, Outcome, ReplicaKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -119,20 +120,18 @@ def test_errors_in_logs() -> None:
 
 @needs_redis
 def test_accepted_batches_without_an_outcome_are_lost() -> None:
-    async def fill(url: str) -> None:
-        store = open_store(url, kept_iterations=9, kept_bytes=2**20, kept_closed_jobs=1, idle_job_s=60)
-        await store.start(on_lost=lambda: None)
-        await store.put_job(JobRecord(job_id="job", attempt=1, spec=b"", partition=b""))
-        for iteration in (0, 1):
-            replica = ReplicaKey(job_id="job", attempt=1, replica=0)
-            key = BatchKey(replica=replica, iteration=iteration)
-            await store.add_batch(key, digest=bytes(32), batch=b"batch", limit=9)
-            if iteration == 0:
-                await store.settle(key, bytes(32), Outcome(unplanned_reason="it cannot fit"))
-        await store.close()
+    async def fill(server: RedisServer) -> None:
+        async with redis_store(server) as store:
+            await store.put_job(JobRecord(job_id="job", attempt=1, spec=b"", partition=b""))
+            for iteration in (0, 1):
+                replica = ReplicaKey(job_id="job", attempt=1, replica=0)
+                key = BatchKey(replica=replica, iteration=iteration)
+                await store.add_batch(key, digest=bytes(32), batch=b"batch", limit=9)
+                if iteration == 0:
+                    await store.settle(key, bytes(32), Outcome(unplanned_reason="it cannot fit"))
 
     with RedisServer() as redis:
-        asyncio.run(fill(redis.url))
+        asyncio.run(fill(redis))
         accepted = [Accepted(attempt=1, replica=0, iteration=iteration, at_s=0.0) for iteration in range(3)]
         assert outcomes.lost(redis.url, "job", accepted[:1], patience_s=0.1) == []
         assert sorted(outcomes.lost(redis.url, "job", accepted, patience_s=0.1)) == [
@@ -159,7 +158,7 @@ def echo_server() -> Iterator[int]:
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         yield listening.getsockname()[1]
-        thread.join(10)
+        thread.join(PATIENCE_S)
         assert not thread.is_alive()
 
 
@@ -167,7 +166,7 @@ def test_a_network_delays_and_narrows_and_holds_back_what_it_is_sent_while_it_is
     with (
         echo_server() as port,
         Network(port) as network,
-        socket.create_connection(("127.0.0.1", network.port), timeout=10) as client,
+        socket.create_connection(("127.0.0.1", network.port), timeout=PATIENCE_S) as client,
     ):
 
         def there_and_back(data: bytes) -> float:
@@ -189,7 +188,7 @@ def test_a_network_delays_and_narrows_and_holds_back_what_it_is_sent_while_it_is
         with pytest.raises(TimeoutError):
             client.recv(1)
         network.mend()
-        client.settimeout(10)
+        client.settimeout(PATIENCE_S)
         assert client.recv(9, socket.MSG_WAITALL) == b"held back"
 
 

@@ -16,7 +16,7 @@ from dip.validation import validate_plan_request, validate_register_job, validat
 from google.protobuf.message import DecodeError
 
 from benchmarks.fuzzing.__main__ import main
-from benchmarks.fuzzing.calls import fault_of
+from benchmarks.fuzzing.calls import PATIENCE_S, fault_of
 from benchmarks.fuzzing.inputs import KINDS, METHODS, Input, draw_case, request_type
 from benchmarks.fuzzing.messages import change_fields, random_message
 from benchmarks.fuzzing.requests import batch, job_spec, register_job, valid_request
@@ -122,7 +122,7 @@ def test_every_spoiler_spoils(spoiler: object) -> None:
         ("SubmitBatch", refusals.RefusalError(8, "too many"), "RESOURCE_EXHAUSTED comes without google.rpc.RetryInfo"),
         ("SubmitBatch", refusals.RefusalError(13, "a bug"), "the contract does not name this code"),
         ("Plan", refusals.out_of_time("1 ms is left"), ""),
-        ("GetPlan", refusals.out_of_time("1 ms is left"), "no answer within 60 s"),
+        ("GetPlan", refusals.out_of_time("1 ms is left"), f"no answer within {PATIENCE_S:g} s"),
         ("GetJob", refusals.RefusalError(12, "no such method"), "a method of the contract is said not to exist"),
     ],
 )
