@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,8 @@ SETTINGS = {
     "DIP_HEALTH_LISTEN": "127.0.0.1:0",
     "DIP_METRICS_LISTEN": "127.0.0.1:0",
     "DIP_SEARCH_WORKERS": "1",
-    "DIP_SOLVE_GRACE_MS": "120000",  # no search is late on a busy machine
+    "DIP_SOLVE_GRACE_MS": "600000",  # no search is late on a busy machine
+    "DIP_LEASE_MS": "600000",
 }
 ABOUT = {"job": "job", "attempt": 1, "replica": 0}
 
@@ -60,11 +62,13 @@ def test_the_story_of_batches_in_json(tmp_path: Path) -> None:
             assert plan(stub, 0, 400).schedule.makespan_us
             assert plan(stub, 1, CANNOT_FIT).unplanned_reason
             assert plan(stub, 2, RAISE).schedule.fallback
+            began_s = time.monotonic()
             for _ in range(50):
                 with pytest.raises(grpc.RpcError):
                     stub.SubmitBatch(submit(0, job_id="other"), timeout=PATIENCE_S)
                 with pytest.raises(grpc.RpcError):
                     stub.GetJob(pb.GetJobRequest(job_id="other"), timeout=PATIENCE_S)
+            took_s = time.monotonic() - began_s
         process.send_signal(signal.SIGTERM)
         _, log = process.communicate(timeout=PATIENCE_S)
     finally:
@@ -89,7 +93,7 @@ def test_the_story_of_batches_in_json(tmp_path: Path) -> None:
     (fixed,) = of(**ABOUT, iteration=2, message="planned")
     assert fixed["found_by"] == "the fixed schedule"
     refused = [record for record in of(method="SubmitBatch", code="NOT_FOUND") if "caller" in record]
-    assert 5 <= len(refused) < 50, "so many in ten seconds"
+    assert 5 <= len(refused) <= 5 * (2 + took_s // 10), "so many in ten seconds"
     assert (refused[0]["job"], refused[0]["iteration"]) == ("other", 0)
     assert not of(method="GetJob"), "whoever reads what may not be there is told so, and nobody else is"
     assert refused[0]["peer"].startswith("unix:")

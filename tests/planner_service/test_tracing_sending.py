@@ -13,12 +13,11 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import TraceIdRatioBased
 from opentelemetry.trace import StatusCode
+from overruns import extend_limits_until_a_plan_is_found
 from scripted_engine import CANNOT_FIT, HANG_WITH_PLAN
-from serving import RANKS, is_refused, register, run, served, stream, submit, take
+from serving import RANKS, client, is_refused, planner, register, run, served, stream, submit, take
 from shared_stores import clients, planners
-from waiting import PATIENCE_S
 
-from planner_service.server.budgets import Budgets
 from planner_service.store import ReplicaKey
 from planner_service.tracing import Tracer, use
 from planner_service.tracing.identity import identity_of
@@ -234,12 +233,11 @@ def test_a_traceparent_that_is_none_is_left_out(traced: Callable[..., Spans], tr
 def test_searches_that_are_ended_and_batches_without_a_plan_say_why(
     traced: Callable[..., Spans], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limits_s = iter([3.0, PATIENCE_S])  # time to hand out a plan, and no limit
-    monkeypatch.setattr(Budgets, "limit_s", lambda *_: next(limits_s))
     spans = traced()
 
     async def scenario() -> None:
-        async with served() as stub:
+        async with planner(solve_grace_ms=100) as server, client(server) as stub:
+            extend_limits_until_a_plan_is_found(monkeypatch, server)
             await stub.RegisterJob(register())
             await stub.SubmitBatch(submit(0, HANG_WITH_PLAN))
             await stub.SubmitBatch(submit(1, CANNOT_FIT))

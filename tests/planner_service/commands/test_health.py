@@ -10,6 +10,8 @@ import pytest
 import trustme
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from benchmarks.held_port import HeldPort
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -56,11 +58,11 @@ def test_whether_it_is_ready_is_asked_apart(served: Served, dip: Callable[..., A
     assert dip("health", address).out == f"{address}: SERVING\n"
 
 
-def test_nobody_there_is_not_healthy_and_said(served: Served, dip: Callable[..., Any]) -> None:
-    served.server.stop(None).wait()
-    ran = dip("health", f"127.0.0.1:{served.port}")
+def test_nobody_there_is_not_healthy_and_said(dip: Callable[..., Any]) -> None:
+    held = HeldPort()
+    ran = dip("health", f"127.0.0.1:{held.number}")
     assert ran.code == 1
-    assert ran.err.startswith(f"127.0.0.1:{served.port}: UNAVAILABLE")
+    assert ran.err.startswith(f"127.0.0.1:{held.number}: UNAVAILABLE")
 
 
 def test_an_address_with_tls_is_told_from_nobody(dip: Callable[..., Any]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +13,7 @@ from dip.planner.v1 import planner_pb2 as pb
 from serving import client, planner, register, run
 from watched_jobs import LATE, documented, in_thread, report, trained
 
+from benchmarks.held_port import HeldPort
 from planner_service.commands.failure import BAD_INPUT, NO_SUCH_JOB, UNREACHABLE
 from planner_service.watching import live
 from planner_service.watching.failures import AwayError, NoSuchJobError, WatchError
@@ -134,8 +137,10 @@ def test_some_ranks_and_no_reason_are_told(dip: Callable[..., Ran]) -> None:
 
 
 def test_what_is_not_there_is_said_with_what_there_is(dip: Callable[..., Ran]) -> None:
+    held = HeldPort()  # nobody else takes it once the planner has ended
+
     async def scenario() -> None:
-        async with trained() as server:
+        async with trained(listen=f"127.0.0.1:{held.number}") as server:
             no_job = await in_thread(dip, "status", "jop", "--endpoint", server.address)
             assert (no_job.code, "knows no job 'jop'; there are job" in no_job.err) == (NO_SUCH_JOB, True)
             no_iteration = await in_thread(dip, "status", "job", "--iteration", 99, "--endpoint", server.address)
@@ -203,7 +208,7 @@ def test_a_watch_tells_of_iterations_as_they_end_and_outlasts_the_planner(
         return answer
 
     monkeypatch.setattr("planner_service.watching.planner.PlannerClient.job", job)
-    monkeypatch.setattr(live.time, "sleep", lambda _: None)
+    monkeypatch.setattr(live, "time", SimpleNamespace(sleep=lambda _: None, strftime=time.strftime))
     ran = dip("status", "job", "--watch")
     assert ran.code == 130
     lines = [line.partition(" ")[2] for line in ran.out.splitlines()]

@@ -6,11 +6,13 @@ import io
 import os
 import re
 import signal
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 from rich.text import Text
 
+from planner_service.watching import live
 from planner_service.watching.failures import AwayError
 from planner_service.watching.live import ScreenDisplay, watch
 
@@ -64,7 +66,7 @@ def test_a_screen_shows_answers_and_outages_and_leaves_the_last() -> None:
     assert left.index("\x1b[?1049l") < left.index("two")  # behind the end of the alternate screen
 
 
-def test_a_resize_draws_anew_without_asking() -> None:
+def test_a_resize_draws_anew_without_asking(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     before = signal.getsignal(signal.SIGWINCH)
     with ScreenDisplay(terminal.console, page) as display:
@@ -72,7 +74,9 @@ def test_a_resize_draws_anew_without_asking() -> None:
         terminal.drawn()
         terminal.console.width = 20
         os.kill(os.getpid(), signal.SIGWINCH)
-        display.pause(0.2)
+        # An hour's pause, which is over as soon as the resize has ended the first wait.
+        monkeypatch.setattr(live, "time", SimpleNamespace(monotonic=iter([0.0, 0.0, 3600.0]).__next__))
+        display.pause(3600)
         assert "one in 20 columns" in terminal.drawn().replace("\n", "")
     assert signal.getsignal(signal.SIGWINCH) == before
 
