@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
@@ -12,6 +11,7 @@ import pytest
 import scripted_engine
 from dip.digests import plan_digest
 from dip.planner.v1 import planner_pb2 as pb
+from overruns import extend_limits_until_a_plan_is_found
 from serving import (
     LONG_MS,
     batch,
@@ -30,7 +30,6 @@ from serving import (
     worker_pids,
 )
 
-from planner_service.pool import process
 from planner_service.server import calls
 from planner_service.server.calls import remaining_s
 
@@ -55,16 +54,6 @@ async def is_idle(server: PlannerServer) -> None:
     """Wait until the planner's only worker is ready and has nothing to do."""
     while not server.idle_workers:
         await asyncio.sleep(0.01)
-
-
-def extends_limits_until_a_plan_is_found(monkeypatch: pytest.MonkeyPatch, server: PlannerServer) -> None:
-    """Have a worker, however slow, hand out its plan before it is killed: until then it counts as one that starves."""
-
-    def starved_s(_: int) -> float:
-        return 0.0 if any(solve.best for solve in server._pool._unfinished) else time.monotonic()
-
-    monkeypatch.setattr(process, "starved_s", starved_s)
-    monkeypatch.setattr(process, "MOST_EXTENSION", 1000)
 
 
 def test_plan_without_a_job() -> None:
@@ -100,7 +89,7 @@ def test_solver_that_hangs_is_bounded() -> None:
 def test_plan_of_a_solver_that_hangs_afterwards_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         async with planner(solve_grace_ms=100) as server, client(server) as stub:
-            extends_limits_until_a_plan_is_found(monkeypatch, server)
+            extend_limits_until_a_plan_is_found(monkeypatch, server)
             plan = (await stub.Plan(request(scripted_engine.HANG_WITH_PLAN))).plan
             assert not plan.fallback
             assert plan.search.steps[-1].engine.startswith("interrupted: the solver did not stop within")
@@ -114,7 +103,7 @@ def test_deadline_bounds_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def scenario() -> None:
         async with planner() as server, client(server) as stub:
-            extends_limits_until_a_plan_is_found(monkeypatch, server)
+            extend_limits_until_a_plan_is_found(monkeypatch, server)
             plan = (await stub.Plan(request(scripted_engine.HANG_WITH_PLAN, budget_ms=LONG_MS))).plan
             assert plan.search.steps[-1].engine == "interrupted: the solver did not stop within 0.8 s"
 
