@@ -24,8 +24,10 @@ from integration.rank_process import LEARNING_RATE, MODEL, Run, make_batch
 from pipelines.models import Reference, Trace
 from waiting import PATIENCE_S
 
+from benchmarks.planner_process import PlannerProcess
 from planner_service import settings as planner_names
 from trainer_agent import settings
+from trainer_agent.loader import DEFAULT_LOOK_AHEAD
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,8 +42,19 @@ NEVER_MS = 600_000
 # A solver that is slow, or stopped by a test, is not killed for it, and no batch is given to another planner because
 # this one stood still: plans are late.
 PATIENT_PLANNER = dict.fromkeys((planner_names.SOLVE_GRACE_MS, planner_names.LEASE_MS), str(NEVER_MS))
+_PATIENT_DIP = "integration.patient_dip"
+_WITH_TESTS = {
+    "PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))
+}
+PLANNED_AHEAD = DEFAULT_LOOK_AHEAD + 1
+"""So many iterations beyond the last that was run are handed over, and may have plans whatever happens to planners."""
 LATE = ("no schedule within ", "no schedule yet")
 """How reasons begin that a plan came too late, as one may on a busy machine."""
+
+
+def patient_process(settings: dict[str, str]) -> PlannerProcess:
+    """Return a planner, not yet started, that loses nothing because this machine is busy: no solver, and no Redis."""
+    return PlannerProcess(PATIENT_PLANNER | _WITH_TESTS | settings, module=_PATIENT_DIP)
 
 
 class Planner:
@@ -56,7 +69,7 @@ class Planner:
     """
 
     def __init__(self, directory: Path, settings: dict[str, str] | None = None) -> None:
-        self._settings = PATIENT_PLANNER | (settings or {})
+        self._settings = PATIENT_PLANNER | _WITH_TESTS | (settings or {})
         self.endpoint = f"unix://{directory}/planner.sock"
         self._log = directory / "planner.log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -67,7 +80,7 @@ class Planner:
         arguments += ["--metrics-listen", "127.0.0.1:0", "--search-workers", "1"]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "planner_service.cli", *arguments],
+                [sys.executable, "-m", _PATIENT_DIP, *arguments],
                 env=os.environ | self._settings,
                 stdout=log,
                 stderr=log,

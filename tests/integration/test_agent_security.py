@@ -18,8 +18,8 @@ from certificates import Authority
 from dip.connecting import variables
 from dip.planner.v1 import planner_pb2 as pb
 from dip.planner.v1 import planner_pb2_grpc as pb_grpc
-from integration.harness import LATE, PATIENT, Planner
-from waiting import PATIENCE_S
+from integration.harness import PATIENT, PLANNED_AHEAD, Planner
+from waiting import PATIENCE_S, until
 
 from benchmarks.held_port import HeldPort
 from trainer_agent import settings
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from certificates import Pair
-    from integration.harness import Ranks
+    from integration.harness import Rank, Ranks
 
 JOB = "vlm"
 # How often it is looked whether a planner has read its files again, which it does every second.
@@ -143,6 +143,11 @@ def connecting(token_file: Path, ca_file: Path, pair: Pair) -> dict[str, str]:
     )
 
 
+def warnings_of(rank: Rank) -> list[str]:
+    """What a rank says of the stream of its schedules."""
+    return [line for line in rank.log().splitlines() if " WARNING trainer_agent.prefetch: " in line]
+
+
 def test_certificates_of_both_sides_and_the_token_are_rotated_and_no_stream_breaks(
     tmp_path: Path,
     authority: Authority,
@@ -182,16 +187,18 @@ def test_certificates_of_both_sides_and_the_token_are_rotated_and_no_stream_brea
     ranks.go_planned(planner, JOB, 2)
     planner.access.let_in("vlm", new, jobs=[JOB])
     planner.wait_until_unknown(old)
-    ranks.go_planned(planner, JOB, 2)
-
     for rank in range(2):
-        (warning,) = [line for line in ranks[rank].log().splitlines() if " WARNING trainer_agent.prefetch: " in line]
+        until(lambda rank=rank: warnings_of(ranks[rank]), told=ranks[rank].log)
+    ranks.go_planned(planner, JOB, PLANNED_AHEAD + 1)
+    for rank in range(2):
+        (warning,) = warnings_of(ranks[rank])
         assert "the token that this stream was opened with is withdrawn" in warning
 
     # Who has to connect again does it with what is new.
     planner.send(signal.SIGKILL)
     planner.start()
-    ranks.go_until_planned(planner, JOB)
+    for _ in range(PLANNED_AHEAD + 1):
+        ranks.go_until_planned(planner, JOB)
     assert all(one["reconnects"] >= 2 for one in ranks.finish())
     for rank in range(2):
         assert old not in ranks[rank].log()
@@ -211,14 +218,15 @@ def test_a_token_that_is_rotated_wrongly_costs_plans_until_it_is_set_right(
     ranks.go_until_planned(planner, JOB)
     token_file.write_text("not-the-token")
     ranks.go_until_fallback("the batch is not handed over (UNAUTHENTICATED: the token is not known here")
-    assert all(ranks.go(2))
+    # Batches that were handed over before have plans, be it that the first of them came too late.
+    assert all(ranks.go(PLANNED_AHEAD + 1)[PLANNED_AHEAD - 1 :])
     token_file.write_text(token)
     ranks.go_until_planned(planner, JOB)
+    until(lambda: "the planner lets this client in again" in ranks[0].log(), told=ranks[0].log)
     (counted,) = ranks.finish()
     assert counted["reconnects"] == 0
     log = ranks[0].log()
     assert log.count("ERROR") == 1
-    assert "the planner lets this client in again" in log
     assert token not in log
 
 
@@ -231,7 +239,8 @@ def test_the_planner_is_told_why_a_rank_fell_back(
     ranks = start_ranks(planner.endpoint, variables=NAMED | {variables.TOKEN_FILE: str(token_file)})
     ranks.wait_until_ready()
     assert all(ranks.go(2))
-    assert "token:other may not touch job 'vlm'; its jobs are other-*" in ranks[0].log()
+    why = "token:other may not touch job 'vlm'; its jobs are other-*"
+    until(lambda: why in ranks[0].log(), told=ranks[0].log)
     good = planner.access.let_in("vlm", jobs=[JOB])
     planner.wait_until_known(good)
     token_file.write_text(good)
@@ -241,12 +250,18 @@ def test_the_planner_is_told_why_a_rank_fell_back(
     while not ranks.go(1)[0]:  # what was planned ahead
         pass
     reason, iteration = ranks.reasons[-1][0], len(ranks.fallbacks) - 1
-    assert reason.startswith(LATE), reason
+    assert reason.startswith("no schedule "), reason
     planner.send(signal.SIGCONT)
     ranks.go_until_planned(planner, JOB)
-    ranks.finish()
     request = pb.GetJobRequest(job_id=JOB, recent_iterations=64)
     with planner._channel() as channel:
-        told = pb_grpc.PlannerServiceStub(channel).GetJob(request, timeout=PATIENCE_S)
-    (status,) = [status for status in told.recent if status.iteration == iteration]
-    assert [(rank.fallback, rank.fallback_reason) for rank in status.ranks] == [(True, reason)]
+        stub = pb_grpc.PlannerServiceStub(channel)
+
+        def told() -> list[tuple[bool, str]]:
+            recent = stub.GetJob(request, timeout=PATIENCE_S).recent
+            ranks_of_it = [rank for status in recent if status.iteration == iteration for rank in status.ranks]
+            return [(rank.fallback, rank.fallback_reason) for rank in ranks_of_it]
+
+        until(told)
+        assert told() == [(True, reason)]
+    ranks.finish()

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import grpc.aio
 import pytest
+from integration.harness import PATIENT_PLANNER
+from waiting import PATIENCE_S
 
 from benchmarks.fuzzing.good_job import GoodJob
 from benchmarks.hostile_clients import http2
@@ -28,7 +30,7 @@ PATHS = (f"{SERVICE}ListJobs{NO_TEXT}", NO_TEXT, f"/{NO_TEXT}/ListJobs", "/grpc.
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[tuple[PlannerProcess, Metadata]]:
-    with guarded_planner({names.LOG_LEVEL: "DEBUG"}) as (planner, _, good):
+    with guarded_planner(PATIENT_PLANNER | {names.LOG_LEVEL: "DEBUG"}) as (planner, _, good):
         yield planner, good
 
 
@@ -50,7 +52,7 @@ def is_unharmed(planner: PlannerProcess, good: Metadata, attempt: int) -> None:
             await job.start_anew(attempt=attempt)
             await job.plan_next()
 
-    asyncio.run(asyncio.wait_for(served(), 60))
+    asyncio.run(asyncio.wait_for(served(), PATIENCE_S))
     assert planner.alive
     assert planner.is_serving()
     assert planner.troubles() == []

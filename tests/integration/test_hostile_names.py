@@ -12,16 +12,19 @@ from google.protobuf import message_factory
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 from hostile_names import HOSTILE_NAMES, USUAL_NAMES
+from integration.harness import patient_process
 from redis_cases import keys_of, needs_redis
 from waiting import PATIENCE_S
 
 from benchmarks.fuzzing.requests import register_job
-from benchmarks.planner_process import CHANNEL_OPTIONS, PlannerProcess
+from benchmarks.planner_process import CHANNEL_OPTIONS
 from benchmarks.redis_server import RedisServer
 from planner_service import settings as names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from benchmarks.planner_process import PlannerProcess
 
 SERVICE = pb.DESCRIPTOR.services_by_name["PlannerService"]
 METHODS = [
@@ -58,7 +61,7 @@ class Site:
 def site() -> Iterator[Site]:
     with (
         RedisServer() as server,
-        PlannerProcess({names.STORE: server.url, names.LOG_LEVEL: "DEBUG"}) as planner,
+        patient_process({names.STORE: server.url, names.LOG_LEVEL: "DEBUG"}) as planner,
         grpc.insecure_channel(planner.address, options=CHANNEL_OPTIONS) as channel,
     ):
         yield Site(planner, server, channel)

@@ -21,13 +21,14 @@ from certificates import Authority, Pair
 from dip.partition import default_partition
 from dip.planner.v1 import planner_pb2 as pb
 from dip.planner.v1 import planner_pb2_grpc as pb_grpc
+from integration.harness import patient_process
 from observability_files import Selector, expressions, selectors
 from prometheus_client.parser import text_string_to_metric_families
 from redis_cases import needs_redis, redis_store
 from serving import batch, register, report, stream, submit
-from waiting import until
+from waiting import PATIENCE_S, until
 
-from benchmarks.planner_process import CHANNEL_OPTIONS, PlannerProcess
+from benchmarks.planner_process import CHANNEL_OPTIONS
 from benchmarks.redis_server import RedisServer
 from planner_service import settings as names
 from planner_service.server.claimed import MOST_TRIES
@@ -38,8 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-PATIENCE_S = 120.0
-NEVER_MS = 600_000  # a solver that is stopped is not killed for it
+    from benchmarks.planner_process import PlannerProcess
 
 CONSTANT = {"dip_build_info", "dip_workers", "process_max_fds"}
 """They tell what the planner is, not what it does."""
@@ -103,13 +103,8 @@ def certificate(authority: Authority) -> Pair:
 @pytest.fixture
 def planner(redis: RedisServer, certificate: Pair) -> Iterator[PlannerProcess]:
     compile_kernels()  # nothing to do where the set-up did: without them nothing is searched
-    settings = {
-        names.STORE: redis.url,
-        names.SEARCH_WORKERS: "1",
-        names.SOLVE_GRACE_MS: str(NEVER_MS),
-        names.LEASE_MS: str(NEVER_MS),
-    }
-    with PlannerProcess(settings | certificate.server_environment()) as running:
+    settings = {names.STORE: redis.url, names.SEARCH_WORKERS: "1"}
+    with patient_process(settings | certificate.server_environment()) as running:
         yield running
 
 
@@ -225,7 +220,7 @@ def _fill_store(stub: pb_grpc.PlannerServiceStub, redis: RedisServer, scrapes: S
             stub.SubmitBatch(submit(0, job_id="other"), timeout=PATIENCE_S)
         client.config_set("maxmemory", 0)
     assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert scrapes.value("dip_store_errors_total", error="full") >= 1
+    until(lambda: scrapes.value("dip_store_errors_total", error="full") >= 1)
     scrapes.comes_to(1, "dip_calls_total", method="SubmitBatch", code="RESOURCE_EXHAUSTED")
 
 
@@ -246,8 +241,8 @@ def _constants_are_right(scrapes: Scrapes) -> None:
 
 
 def test_planners_of_one_store_tell_of_the_same_queue(redis: RedisServer) -> None:
-    shared = {names.STORE: redis.url, names.SEARCH_WORKERS: "1", names.SOLVE_GRACE_MS: str(NEVER_MS)}
-    with PlannerProcess(shared) as first, PlannerProcess(shared) as second:
+    shared = {names.STORE: redis.url, names.SEARCH_WORKERS: "1"}
+    with patient_process(shared) as first, patient_process(shared) as second:
         scrapes = [Scrapes(first), Scrapes(second)]
         with grpc.insecure_channel(first.address, options=CHANNEL_OPTIONS) as channel:
             stub = pb_grpc.PlannerServiceStub(channel)

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 BUSY_S = 0.2  # of the processor: no tail of what a worker did before
-NEVER_MS = "600000"  # a search that a busy machine delays is not killed for it
+NEVER_MS = "600000"
+# No search that a busy machine delays is killed for it, nor begun again, and who is waited for at the end may be late.
+PATIENT = dict.fromkeys(("DIP_SOLVE_GRACE_MS", "DIP_LEASE_MS", "DIP_DRAIN_MS"), NEVER_MS)
 DIP = Path(sys.executable).with_name("dip")
 LISTENING = re.compile(r"serving listen=(\S+) health=(\S+) .*store=memory:// workers=(\d+)")
 
@@ -41,7 +43,7 @@ class Planner:
 
     def __init__(self, command: list[str], **environment: str) -> None:
         addresses = dict.fromkeys(("DIP_LISTEN", "DIP_HEALTH_LISTEN", "DIP_METRICS_LISTEN"), "127.0.0.1:0")
-        free = addresses | {"DIP_SEARCH_WORKERS": "1"}
+        free = addresses | PATIENT | {"DIP_SEARCH_WORKERS": "1"}
         self.process = subprocess.Popen(
             command, env=os.environ | free | environment, stderr=subprocess.PIPE, text=True, start_new_session=True
         )
@@ -105,7 +107,7 @@ def take(planner: Planner, count: int, **request: Any) -> list[pb.StreamSchedule
 
 def test_a_job_from_registration_to_closing(serve: Callable[..., Planner]) -> None:
     """Register, submit, stream, report, read and close; every plan passes the check of `dip check`."""
-    planner = serve(DIP_SOLVE_GRACE_MS=NEVER_MS)
+    planner = serve()
     request = cases.request(cases.job(), cases.documents(6))
     request.job.options.budget_ms = 500
     answer = planner.stub.RegisterJob(

@@ -14,7 +14,7 @@ from certificates import Authority
 from dip.planner.v1 import planner_pb2 as pb
 from dip.planner.v1 import planner_pb2_grpc as pb_grpc
 from serving import CHANNEL_OPTIONS
-from waiting import PATIENCE_S
+from waiting import PATIENCE_S, until
 
 from benchmarks.planner_process import PlannerProcess
 from planner_service import settings as names
@@ -76,6 +76,7 @@ def test_tls_and_tokens_together_may_be_anywhere_and_strangers_leave_no_trace(tm
         with grpc.secure_channel(address, authority.trusted(), options=CHANNEL_OPTIONS) as channel:
             stub = pb_grpc.PlannerServiceStub(channel)
             stub.ListJobs(pb.ListJobsRequest(), metadata=bearer(token), timeout=PATIENCE_S)
+        until(lambda: "ready to plan" in planner.log(), told=planner.log)  # of itself it says nothing more then
         lines = len(planner.log().splitlines())
         for _ in range(3):
             with socket.create_connection(planner.address.rsplit(":", 1), timeout=PATIENCE_S) as stranger:

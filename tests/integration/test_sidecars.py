@@ -6,18 +6,18 @@ import contextlib
 import os
 import signal
 import time
+import urllib.request
 from typing import TYPE_CHECKING
 
 import grpc
 import pytest
 from dip.planner.v1 import planner_pb2 as pb
 from dip.planner.v1 import planner_pb2_grpc as pb_grpc
-from integration.harness import POLL_S, Planner
+from integration.harness import POLL_S, Planner, patient_process
 from redis_cases import needs_redis
 from serving import CHANNEL_OPTIONS, register, submit
-from waiting import PATIENCE_S
+from waiting import PATIENCE_S, until
 
-from benchmarks.planner_process import PlannerProcess
 from benchmarks.redis_server import RedisServer
 from planner_service import settings as planner_names
 from trainer_agent import settings as agent_names
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
     from integration.harness import Ranks
 
+    from benchmarks.planner_process import PlannerProcess
+
 FIRST_PLANNED, LAST = 3, 15
-# A solver that is stopped is not killed for it within the test.
-NEVER_MS = 600_000
 
 pytestmark = needs_redis
 
@@ -43,8 +43,7 @@ def redis() -> Iterator[RedisServer]:
 
 def sidecar(redis: RedisServer) -> dict[str, str]:
     """Settings of a planner that plans for the jobs of its own node."""
-    grace = {planner_names.SOLVE_GRACE_MS: str(NEVER_MS)}
-    return {planner_names.STORE: redis.url, planner_names.PLAN_JOBS: "own"} | grace
+    return {planner_names.STORE: redis.url, planner_names.PLAN_JOBS: "own"}
 
 
 def test_two_sidecars_share_the_ranks_of_one_pipeline(
@@ -70,7 +69,7 @@ def test_two_sidecars_share_the_ranks_of_one_pipeline(
 
 
 def test_a_shared_planner_plans_what_a_sidecar_has_no_worker_for(redis: RedisServer) -> None:
-    with PlannerProcess(sidecar(redis)) as own, stub(own) as planner:
+    with patient_process(sidecar(redis)) as own, stub(own) as planner:
         planner.RegisterJob(register(), timeout=PATIENCE_S)
         planner.SubmitBatch(submit(0), timeout=PATIENCE_S)
         wait_for_plan(planner, 0)
@@ -78,7 +77,8 @@ def test_a_shared_planner_plans_what_a_sidecar_has_no_worker_for(redis: RedisSer
         os.kill(solver, signal.SIGSTOP)
         for iteration in (1, 2):  # the first keeps the solver busy, the second waits
             planner.SubmitBatch(submit(iteration), timeout=PATIENCE_S)
-        with PlannerProcess({planner_names.STORE: redis.url}) as shared:
+        until(lambda: "\ndip_busy_workers 1.0\n" in metrics_of(own))
+        with patient_process({planner_names.STORE: redis.url}) as shared:
             wait_for_plan(planner, 2)
             assert why_not_planned(planner, 1) == "iteration 1 of replica 0 is not planned yet"
             with stub(shared) as other:
@@ -88,7 +88,7 @@ def test_a_shared_planner_plans_what_a_sidecar_has_no_worker_for(redis: RedisSer
 
 
 def test_a_sidecar_leaves_the_jobs_of_others_alone(redis: RedisServer) -> None:
-    with PlannerProcess(sidecar(redis)) as own, PlannerProcess(sidecar(redis)) as other, stub(own) as planner:
+    with patient_process(sidecar(redis)) as own, patient_process(sidecar(redis)) as other, stub(own) as planner:
         planner.RegisterJob(register(), timeout=PATIENCE_S)
         planner.SubmitBatch(submit(0), timeout=PATIENCE_S)
         wait_for_plan(planner, 0)
@@ -103,6 +103,11 @@ def test_a_sidecar_leaves_the_jobs_of_others_alone(redis: RedisServer) -> None:
         assert why_not_planned(planner, 2) == "iteration 2 of replica 0 is not planned yet"
         os.kill(solver, signal.SIGCONT)
         wait_for_plan(planner, 2)
+
+
+def metrics_of(planner: PlannerProcess) -> str:
+    with urllib.request.urlopen(f"http://{planner.metrics_address}/metrics", timeout=PATIENCE_S) as answer:
+        return str(answer.read().decode())
 
 
 @contextlib.contextmanager
