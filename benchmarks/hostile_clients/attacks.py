@@ -69,8 +69,11 @@ async def streams(target: Target, count: int) -> AsyncIterator[dict[str, int]]:
                 stub.StreamSchedules(request, metadata=target.metadata)
                 for _ in range(min(_CALLS_A_CONNECTION, count - start))
             ]
-        found = Counter(await asyncio.gather(*map(_opened, calls)))
-        yield dict(found)
+        await asyncio.gather(*(call.initial_metadata() for call in calls))
+        found: dict[str, int] = {}
+        yield found
+        # Only now, as gRPC may tell that a refused call has begun a moment before it tells of the refusal.
+        found |= Counter([(await call.code()).name if call.done() else "OPEN" for call in calls])
         for call in calls:
             call.cancel()
 
@@ -189,12 +192,6 @@ ATTACKS: Final[dict[str, Attack]] = {
     )
 }
 """By name."""
-
-
-async def _opened(call: grpc.aio.UnaryStreamCall[pb.StreamSchedulesRequest, pb.StreamSchedulesResponse]) -> str:
-    """Wait until a stream stands or is refused; says which."""
-    await call.initial_metadata()
-    return (await call.code()).name if call.done() else "OPEN"
 
 
 def _connections(count: int) -> int:

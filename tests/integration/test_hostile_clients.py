@@ -15,6 +15,7 @@ from dip.planner.v1 import planner_pb2 as pb
 from dip.planner.v1 import planner_pb2_grpc as pb_grpc
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from integration.harness import PATIENT_PLANNER
 from waiting import PATIENCE_S
 
 from benchmarks.fuzzing.calls import Ending, send
@@ -85,7 +86,7 @@ class Site:
 @pytest.fixture(scope="module")
 def planner_and_clients() -> Iterator[Site]:
     with (
-        PlannerProcess(PLANNER | {names.MAX_MESSAGE_BYTES: str(LARGEST_MESSAGE)}) as planner,
+        PlannerProcess(PLANNER | PATIENT_PLANNER | {names.MAX_MESSAGE_BYTES: str(LARGEST_MESSAGE)}) as planner,
         asyncio.Runner() as runner,
     ):
         site = Site(planner, runner)

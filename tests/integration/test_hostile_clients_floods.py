@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import grpc.aio
 import pytest
+from integration.harness import PATIENT_PLANNER
+from waiting import PATIENCE_S
 
 from benchmarks.fuzzing.good_job import GoodJob
 from benchmarks.hostile_clients.__main__ import guarded_planner
@@ -68,13 +70,13 @@ class Site:
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
-    with guarded_planner({names.MAX_CLIENT_STREAMS: str(MOST_STREAMS)}) as (planner, hostile, good):
+    with guarded_planner(PATIENT_PLANNER | {names.MAX_CLIENT_STREAMS: str(MOST_STREAMS)}) as (planner, hostile, good):
         yield Site(planner, hostile, good)
 
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_attack_harms_nobody_else(site: Site, name: str) -> None:
-    met = asyncio.run(asyncio.wait_for(site.survives(name), 120))
+    met = asyncio.run(asyncio.wait_for(site.survives(name), PATIENCE_S))
     assert met == MET.get(name, met)
     assert site.planner.is_serving()
     assert site.planner.troubles() == []
