@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from integration.harness import write_patient_dip
 from needed import needs, needs_openssl
 from waiting import PATIENCE_S, until
 
@@ -34,7 +35,7 @@ BIN = Path(sys.executable).parent
 @pytest.fixture
 def commands(tmp_path: Path) -> Callable[..., Path]:
     """Return what puts a command of a test's own before others of its name."""
-    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin").mkdir(exist_ok=True)
 
     def put(name: str, script: str) -> Path:
         path = tmp_path / "bin" / name
@@ -47,8 +48,10 @@ def commands(tmp_path: Path) -> Callable[..., Path]:
 
 def environment(tmp_path: Path, **more: str) -> dict[str, str]:
     """Variables for a recipe: commands of the test, then ours; a home and a folder for temporary files of its own."""
-    for name in ("home", "tmp"):
+    for name in ("home", "tmp", "bin"):
         (tmp_path / name).mkdir(exist_ok=True)
+    if not (tmp_path / "bin" / "dip").exists():
+        write_patient_dip(tmp_path / "bin")
     clean = {name: value for name, value in os.environ.items() if not name.startswith((PREFIX, "SLURM_"))}
     return clean | {
         "PATH": os.pathsep.join([str(tmp_path / "bin"), str(BIN), os.environ["PATH"]]),
@@ -242,7 +245,7 @@ def test_slurm_on_one_node_needs_no_secrets_and_ends_on_a_signal(tmp_path: Path,
     commands("scontrol", "echo localhost")
     commands("scancel", SCANCEL)
     commands("srun", SRUN)
-    commands("torchrun", f"dip jobs && touch {tmp_path}/trains; trap 'exit 5' TERM; while :; do sleep 0.05; done")
+    commands("torchrun", f"trap 'exit 5' TERM; dip jobs && touch {tmp_path}/trains; while :; do sleep 0.05; done")
     slurm = {
         "SLURM_JOB_ID": str(1_000 + os.getpid() % 2_000),
         "SLURM_JOB_NUM_NODES": "1",

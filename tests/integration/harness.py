@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -50,6 +51,14 @@ PLANNED_AHEAD = DEFAULT_LOOK_AHEAD + 1
 """So many iterations beyond the last that was run are handed over, and may have plans whatever happens to planners."""
 LATE = ("no schedule within ", "no schedule yet")
 """How reasons begin that a plan came too late, as one may on a busy machine."""
+
+
+def write_patient_dip(directory: Path) -> None:
+    """Write a ``dip`` for scripts that find their commands in this directory: it waits as long as a test does."""
+    command = directory / "dip"
+    paths = _WITH_TESTS["PYTHONPATH"]
+    command.write_text(f'#!/bin/sh\nPYTHONPATH={shlex.quote(paths)} exec {sys.executable} -m {_PATIENT_DIP} "$@"\n')
+    command.chmod(0o755)
 
 
 def patient_process(settings: dict[str, str]) -> PlannerProcess:

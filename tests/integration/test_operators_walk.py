@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
+from integration import held_training
+from integration.harness import write_patient_dip
 from needed import needs, needs_openssl
 
 from benchmarks.held_port import HeldPort
@@ -20,6 +22,20 @@ WALK = ROOT / "docs" / "operators-walk.md"
 BLOCK = re.compile(r"^```sh ?(?P<how>[a-z]*)\n(?P<commands>.*?)^```$", re.MULTILINE | re.DOTALL)
 PORTS = {"50061": "DIP_LISTEN", "50062": "DIP_HEALTH_LISTEN", "9464": "DIP_METRICS_LISTEN"}
 TRIES, LIMIT_S = 400, 540
+# Batches that trainings may read: before the planner is away, until it is back, and in all. What each iteration adds to
+# the record is written when the batch two behind has been read.
+BEFORE, AWAY, ITERATIONS = 8, 16, 24
+HOLD = f'echo {{}} > "${held_training.HELD_AT}.new" && mv "${held_training.HELD_AT}.new" "${held_training.HELD_AT}"'
+UNTIL_HELD = """for job in vlm-red vlm-blue; do
+    until [ "$(wc -l < $job.jsonl)" -ge {} ]; do sleep 0.1; done
+done"""
+BESIDE = {
+    "train vlm-red": HOLD.format(BEFORE),
+    "start_planner\n": f"{HOLD.format(AWAY)}\n{UNTIL_HELD.format(AWAY - 2)}",
+    'wait "$RED"': HOLD.format(ITERATIONS),
+}
+"""What the test does before blocks that begin so, the last of them where there are several: training goes on as far as
+the walk has come, however long that takes."""
 
 
 def _blocks(held: list[HeldPort]) -> list[tuple[str, str]]:
@@ -38,10 +54,11 @@ def _blocks(held: list[HeldPort]) -> list[tuple[str, str]]:
 def _script(blocks: list[tuple[str, str]]) -> str:
     """One shell runs all of it. What installs is left out; what comes true after a while is tried until it does."""
     lines = ["set -eu"]
+    beside = {_last(blocks, command): done for command, done in BESIDE.items()}
     for number, (how, commands) in enumerate(blocks):
         if how == "install":
             continue
-        lines.append(f"echo '--- block {number}'")
+        lines += [beside.get(number, ""), f"echo '--- block {number}'"]
         if how == "eventually":
             lines.append(f"try=0; until {{ {commands.strip()}\n}}; do")
             lines.append(f"try=$((try + 1)); test $try -lt {TRIES}; sleep 0.5; done")
@@ -50,14 +67,30 @@ def _script(blocks: list[tuple[str, str]]) -> str:
     return "\n".join(lines)
 
 
-def _run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def _last(blocks: list[tuple[str, str]], command: str) -> int:
+    """Number of the last block with a command in it."""
+    return max(number for number, (_, commands) in enumerate(blocks) if command in commands)
+
+
+def _environment(around: Path) -> dict[str, str]:
+    """Variables of the walk: a clone whose training is held, and a ``dip`` that is patient."""
+    clone, commands, temporary = around / "clone", around / "bin", around / "tmp"
+    for made in (clone / "examples", commands, temporary):
+        made.mkdir(parents=True)
+    (clone / "examples" / "train_vlm.py").symlink_to(held_training.__file__)
+    write_patient_dip(commands)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("DIP_")}
-    path = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)])
+    path = os.pathsep.join([str(commands), str(Path(sys.executable).parent), kept.get("PATH", os.defpath)])
+    own = {"PATH": path, "DIP": str(clone), "ITERATIONS": str(ITERATIONS)}
+    # torchrun leaves a folder of logs among the temporary files.
+    return kept | own | {held_training.HELD_AT: str(around / "held"), "TMPDIR": str(temporary)}
+
+
+def _run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
     shell = subprocess.Popen(
         ["bash", "-c", script],
         cwd=folder,
-        # torchrun leaves a folder of logs among the temporary files.
-        env=kept | {"PATH": path, "DIP": str(ROOT), "ITERATIONS": "24", "TMPDIR": str(folder)},
+        env=_environment(folder.parent),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -99,10 +132,12 @@ def _group_lives(group: int) -> bool:
 def test_every_step_of_the_walk_works(tmp_path: Path) -> None:
     held = [HeldPort() for _ in PORTS]
     blocks = _blocks(held)
-    ran = _run(_script(blocks), tmp_path)
+    folder = tmp_path / "walk"
+    folder.mkdir()
+    ran = _run(_script(blocks), folder)
     for port in held:
         port.release()
-    logs = "".join(f"\n--- {path.name}\n{path.read_text()[-4000:]}" for path in sorted(tmp_path.glob("*.log")))
+    logs = "".join(f"\n--- {path.name}\n{path.read_text()[-4000:]}" for path in sorted(folder.glob("*.log")))
     assert ran.returncode == 0, ran.stdout[-4000:] + ran.stderr[-4000:] + logs
     said = dict(re.findall(r"--- block (\d+)\n(.*?)(?=--- block|\Z)", ran.stdout, re.DOTALL))
 
