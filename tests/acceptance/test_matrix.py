@@ -86,9 +86,12 @@ def test_plan_and_fallback_are_accepted(
 
 
 def assert_one_verdict_on_mutations(peer: PeerChecker, request: pb.PlanRequest, plan: pb.Plan, seed: str) -> None:
-    rng = random.Random(seed)
-    for mutation in rng.sample(MUTATIONS, 2):
+    rng, left = random.Random(seed), 2
+    for mutation in rng.sample(MUTATIONS, len(MUTATIONS)):
         spoiled = type(plan).FromString(plan.SerializeToString())
-        assert PLAN_MUTATIONS[mutation](spoiled, rng)
+        if not left or not PLAN_MUTATIONS[mutation](spoiled, rng):  # what was found in time may have no two transfers
+            continue
+        left -= 1
         faults = check_plan(request, spoiled).faults
         assert peer.rejects(request, spoiled) is bool(faults), f"{mutation}: we find {list(faults[:5])}"
+    assert not left

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from waiting import PATIENCE_S
 
 Object = dict[str, Any]
 
@@ -22,8 +23,6 @@ KUBERNETES = DEPLOY / "kubernetes"
 OVERLAYS = ("beside-rank-0", "sidecar", "shared", "kubeflow")
 DIRECTORIES = ("base/planner", "base/redis", "base/trainer", *(f"overlays/{name}" for name in OVERLAYS))
 """All that can be applied as it is."""
-
-_PATIENCE_S = 60
 
 
 def kubectl() -> str | None:
@@ -67,7 +66,7 @@ def render(directory: Path) -> list[Object]:
             check=True,
             capture_output=True,
             text=True,
-            timeout=_PATIENCE_S,
+            timeout=PATIENCE_S,
             env={"PATH": os.environ.get("PATH", ""), "HOME": home},
         )
     assert not made.stderr, made.stderr  # kustomize warns of what is deprecated

@@ -18,6 +18,7 @@ import grpc
 from deploy.rendering import DEPLOY
 from deploy.running import FILES, UNIX
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from integration import patient_dip
 from waiting import PATIENCE_S
 
 from benchmarks.held_port import HeldPort
@@ -75,8 +76,8 @@ class Site:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("DIP_")}
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "planner_service.cli", "serve"],
-                env=environment | settings,
+                [sys.executable, "-m", patient_dip.MODULE, "serve"],
+                env=environment | patient_dip.FOUND | settings,
                 stdout=output,
                 stderr=output,
                 stdin=subprocess.DEVNULL,

@@ -12,6 +12,7 @@ from deploy.running import SERVICE
 from deploy.site import Site, is_serving
 from needed import needs_openssl
 from redis_cases import needs_redis
+from waiting import until
 
 from deploy import composing
 from planner_service.cli import main
@@ -90,7 +91,7 @@ def test_its_planner_starts_as_configured(tmp_path: Path) -> None:
         site.use_redis(server)
         settings = site.settings(planner["environment"])
         with site.planner(settings):
-            assert is_serving(settings["DIP_HEALTH_LISTEN"], SERVICE)
+            until(lambda: is_serving(settings["DIP_HEALTH_LISTEN"], SERVICE))
             socket = Path(settings["DIP_LISTEN"].removeprefix("unix://"))
             assert socket.stat().st_mode & 0o777 == 0o660
 

@@ -18,6 +18,7 @@ from dip.planner.v1 import planner_pb2 as pb
 from dip.planner.v1 import planner_pb2_grpc as pb_grpc
 from needed import needs_openssl
 from redis_cases import needs_redis
+from waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -74,8 +75,8 @@ def test_a_planner_starts_as_configured(name: str, tmp_path: Path) -> None:
         site.use_redis(server)
         settings = site.settings(planner.settings)
         with site.planner(settings):
-            assert is_serving(settings["DIP_HEALTH_LISTEN"], SERVICE)
-            assert is_serving(settings["DIP_HEALTH_LISTEN"], "")
+            for service in (SERVICE, ""):
+                until(lambda service=service: is_serving(settings["DIP_HEALTH_LISTEN"], service))
             if settings["DIP_LISTEN"].startswith(UNIX):
                 mode = Path(settings["DIP_LISTEN"].removeprefix(UNIX)).stat().st_mode
                 assert mode & 0o777 == int(settings["DIP_SOCKET_MODE"], 8)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from integration.harness import write_patient_dip
+from integration import patient_dip
 from needed import needs, needs_openssl
 from waiting import PATIENCE_S, until
 
@@ -51,7 +51,7 @@ def environment(tmp_path: Path, **more: str) -> dict[str, str]:
     for name in ("home", "tmp", "bin"):
         (tmp_path / name).mkdir(exist_ok=True)
     if not (tmp_path / "bin" / "dip").exists():
-        write_patient_dip(tmp_path / "bin")
+        patient_dip.write_command(tmp_path / "bin")
     clean = {name: value for name, value in os.environ.items() if not name.startswith((PREFIX, "SLURM_"))}
     return clean | {
         "PATH": os.pathsep.join([str(tmp_path / "bin"), str(BIN), os.environ["PATH"]]),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -20,7 +19,7 @@ import numpy as np
 import torch
 from dip.planner.v1 import planner_pb2 as pb
 from dip.planner.v1 import planner_pb2_grpc as pb_grpc
-from integration import rank_process
+from integration import patient_dip, rank_process
 from integration.rank_process import LEARNING_RATE, MODEL, Run, make_batch
 from pipelines.models import Reference, Trace
 from waiting import PATIENCE_S
@@ -43,27 +42,15 @@ NEVER_MS = 600_000
 # A solver that is slow, or stopped by a test, is not killed for it, and no batch is given to another planner because
 # this one stood still: plans are late.
 PATIENT_PLANNER = dict.fromkeys((planner_names.SOLVE_GRACE_MS, planner_names.LEASE_MS), str(NEVER_MS))
-_PATIENT_DIP = "integration.patient_dip"
-_WITH_TESTS = {
-    "PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))
-}
 PLANNED_AHEAD = DEFAULT_LOOK_AHEAD + 1
 """So many iterations beyond the last that was run are handed over, and may have plans whatever happens to planners."""
 LATE = ("no schedule within ", "no schedule yet")
 """How reasons begin that a plan came too late, as one may on a busy machine."""
 
 
-def write_patient_dip(directory: Path) -> None:
-    """Write a ``dip`` for scripts that find their commands in this directory: it waits as long as a test does."""
-    command = directory / "dip"
-    paths = _WITH_TESTS["PYTHONPATH"]
-    command.write_text(f'#!/bin/sh\nPYTHONPATH={shlex.quote(paths)} exec {sys.executable} -m {_PATIENT_DIP} "$@"\n')
-    command.chmod(0o755)
-
-
 def patient_process(settings: dict[str, str]) -> PlannerProcess:
     """Return a planner, not yet started, that loses nothing because this machine is busy: no solver, and no Redis."""
-    return PlannerProcess(PATIENT_PLANNER | _WITH_TESTS | settings, module=_PATIENT_DIP)
+    return PlannerProcess(PATIENT_PLANNER | patient_dip.FOUND | settings, module=patient_dip.MODULE)
 
 
 class Planner:
@@ -78,7 +65,7 @@ class Planner:
     """
 
     def __init__(self, directory: Path, settings: dict[str, str] | None = None) -> None:
-        self._settings = PATIENT_PLANNER | _WITH_TESTS | (settings or {})
+        self._settings = PATIENT_PLANNER | patient_dip.FOUND | (settings or {})
         self.endpoint = f"unix://{directory}/planner.sock"
         self._log = directory / "planner.log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -89,7 +76,7 @@ class Planner:
         arguments += ["--metrics-listen", "127.0.0.1:0", "--search-workers", "1"]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", _PATIENT_DIP, *arguments],
+                [sys.executable, "-m", patient_dip.MODULE, *arguments],
                 env=os.environ | self._settings,
                 stdout=log,
                 stderr=log,

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import sys
+from pathlib import Path
 from unittest.mock import patch
 
 from waiting import PATIENCE_S
 
 from planner_service.cli import main
+
+MODULE = "integration.patient_dip"
+"""What is run in place of ``planner_service.cli``."""
+FOUND = {"PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))}
+"""What a process needs that runs it."""
+
+
+def write_command(directory: Path) -> None:
+    """Write a ``dip`` for scripts that find their commands in this directory."""
+    command = directory / "dip"
+    found = shlex.join(f"{name}={value}" for name, value in FOUND.items())
+    command.write_text(f'#!/bin/sh\nexec env {found} {shlex.join([sys.executable, "-m", MODULE])} "$@"\n')
+    command.chmod(0o755)
 
 
 def make_patient(command: str) -> None:

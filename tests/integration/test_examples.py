@@ -16,6 +16,9 @@ from waiting import until
 ROOT = Path(__file__).parents[2]
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 LIMIT_S = 240
+# Plans are waited for, and ranks for each other, however busy the machine is.
+PATIENT = {"DIP_SCHEDULE_WAIT_MS": "240000", "DIP_STEP_TIMEOUT_S": "480"}
+PATIENT |= dict.fromkeys(("DIP_SOLVE_GRACE_MS", "DIP_LEASE_MS"), "600000")
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -93,9 +96,10 @@ def test_the_demo_compares_draws_and_ends_everything_that_it_started(tmp_path: P
     mark = f"DEMO_TEST={uuid.uuid4()}"
     name, _, value = mark.partition("=")
     arguments = ["--iterations", "8", "--block", "2", "--microbatches", "4", "--folder", str(tmp_path)]
-    ran = python("-m", "examples.demo", *arguments, **{name: value})
+    arguments += ["--seconds", str(LIMIT_S)]
+    ran = python("-m", "examples.demo", *arguments, **PATIENT, **{name: value})
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert marked_processes(mark) == []
+    until(lambda: not marked_processes(mark))  # a solver that was killed is gone as soon as it gets a core
     assert "iterations that ran the planner's plan: " in ran.stdout
     assert "95% interval" in ran.stdout
     assert "differ by" in ran.stdout

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from dip.partition import default_partition
 from dip.planner.v1 import planner_pb2 as pb
-from integration.harness import PATIENT
+from integration.harness import PATIENT, PLANNED_AHEAD
 from integration.rank_process import make_spec
+from waiting import until
 
 from trainer_agent import settings
 
@@ -43,12 +44,12 @@ def test_training_outlives_a_planner_that_is_killed_and_one_that_is_stopped(
     planner = mortal_planner.start()
     ranks = start_ranks(planner.endpoint, planner.endpoint, variables={settings.SCHEDULE_WAIT_MS: str(WAIT_MS)})
     job = ranks.wait_until_ready()
-    assert planner.job(job["job_id"]).partition == loaded(job)
     ranks.go_until_planned(planner, job["job_id"])
+    assert planner.job(job["job_id"]).partition == loaded(job)
     ranks.go_planned(planner, job["job_id"], 4)
 
     planner.send(signal.SIGKILL)
-    assert all(ranks.go(10)[-5:])
+    assert all(ranks.go(PLANNED_AHEAD + 7)[PLANNED_AHEAD:])
     planner.start()
     back_s = time.monotonic()
     fallen_back = ranks.go_until_planned(planner, job["job_id"])
@@ -59,7 +60,7 @@ def test_training_outlives_a_planner_that_is_killed_and_one_that_is_stopped(
 
     planner.send(signal.SIGSTOP)
     stopped_s = time.monotonic()
-    assert all(ranks.go(13)[-10:])
+    assert all(ranks.go(PLANNED_AHEAD + 10)[PLANNED_AHEAD:])
     # Up to three times as long as an iteration may wait, then hardly any more: the planner is not heard.
     assert sum(any(one.startswith("no schedule within") for one in said) for said in ranks.reasons[-10:]) < 5
     say(capsys, f"stopped: 13 iterations took {ranks.times[-1] - stopped_s:.2f} s")
@@ -118,9 +119,10 @@ def test_a_job_that_starts_again_at_an_older_iteration_with_other_batches(
     assert after["attempt"] > before["attempt"]
     second.go_until_planned(planner, "resumed")
     second.go_planned(planner, "resumed", 4)
-    assert all(first.go(4)[2:])  # two were planned ahead
+    assert all(first.go(PLANNED_AHEAD + 2)[PLANNED_AHEAD:])
     assert f"was superseded by attempt {after['attempt']}" in first.reasons[-1][0]
-    assert first[0].log().count("asks for no more plans") == 1
+    until(lambda: "asks for no more plans" in first[0].log(), told=first[0].log)
     second.go_planned(planner, "resumed", 2)
     first.finish()
+    assert first[0].log().count("asks for no more plans") == 1
     second.finish()

@@ -11,8 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from integration import held_training
-from integration.harness import write_patient_dip
+from integration import held_training, patient_dip
 from needed import needs, needs_openssl
 
 from benchmarks.held_port import HeldPort
@@ -78,7 +77,7 @@ def _environment(around: Path) -> dict[str, str]:
     for made in (clone / "examples", commands, temporary):
         made.mkdir(parents=True)
     (clone / "examples" / "train_vlm.py").symlink_to(held_training.__file__)
-    write_patient_dip(commands)
+    patient_dip.write_command(commands)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("DIP_")}
     path = os.pathsep.join([str(commands), str(Path(sys.executable).parent), kept.get("PATH", os.defpath)])
     own = {"PATH": path, "DIP": str(clone), "ITERATIONS": str(ITERATIONS)}

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE_S
 
 from planner_service.settings import PREFIX, Settings
 from trainer_agent.settings import VARIABLES
@@ -36,7 +37,7 @@ def _sources(*folders: str) -> list[Path]:
 
 def _check(page: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "tools/settings_docs.py", "--check", str(page)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S)
 
 
 def test_the_page_is_what_the_classes_say() -> None:

@@ -13,6 +13,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 NEEDED = ("pyproject.toml", "constraints.txt", "Makefile", "tools/setup.sh")
@@ -60,7 +61,13 @@ def interpreter(clone: Path, name: str, answers: str) -> None:
 def set_up(clone: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     environ = {"PATH": str(clone.parent / "bin"), **environment}
     return subprocess.run(
-        ["sh", "tools/setup.sh"], cwd=clone, env=environ, capture_output=True, text=True, timeout=60, check=False
+        ["sh", "tools/setup.sh"],
+        cwd=clone,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
     )
 
 
@@ -172,7 +179,8 @@ def test_a_failed_installation_is_explained_and_the_next_try_goes_on_from_there(
     kept = (clone / ".venv" / "bin" / "python").stat()
     again = set_up(clone)
     assert again.returncode == 0, again.stderr
-    assert (clone / ".venv" / "bin" / "python").stat() == kept
+    found = (clone / ".venv" / "bin" / "python").stat()
+    assert (found.st_ino, found.st_mtime_ns) == (kept.st_ino, kept.st_mtime_ns)
 
 
 def test_a_broken_venv_is_made_anew(clone):
@@ -203,7 +211,9 @@ def test_a_disk_too_small_for_the_default_build_alone_is_a_warning(clone):
 
 
 def test_help_lists_every_routine_with_a_line_of_its_own():
-    listed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True).stdout
+    listed = subprocess.run(
+        ["make", "help"], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=True
+    ).stdout
     for routine in ("setup", "demo", "test", "lint", "protos", "help"):
         lines = [line for line in listed.splitlines() if line.split()[:2] == ["make", routine]]
         assert len(lines) == 1
@@ -213,7 +223,7 @@ def test_help_lists_every_routine_with_a_line_of_its_own():
 def test_make_in_another_folder_says_where_to_go(tmp_path):
     result = subprocess.run(
         ["make", "-f", str(ROOT / "Makefile"), "test"],
-        cwd=tmp_path, env=os.environ, capture_output=True, text=True, timeout=60, check=False,
+        cwd=tmp_path, env=os.environ, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     assert result.returncode != 0
     assert f"cd {ROOT}" in result.stderr
