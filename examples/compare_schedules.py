@@ -54,7 +54,7 @@ def main() -> None:
     trainings = {
         "planned": Training(agent, config),
         # Groups of its own, so that nothing of one run can meet the other's.
-        "1f1b": Training(LocalPlans(usual_spec, balanced, Mesh.create(timeout_s=60), one_f_one_b), config),
+        "1f1b": Training(LocalPlans(usual_spec, balanced, Mesh.create(), one_f_one_b), config),
         "text only": Training(LocalPlans(spec, agent.partition, mesh, fallback_plan), config),
     }
     planned_batches = iter(agent.wrap_loader(DataLoader(documents, batch_size=None), describe))

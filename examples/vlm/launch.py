@@ -63,7 +63,7 @@ def join_ranks(script: str) -> Mesh:
     cores = usable_cores()
     pin(cores)
     dist.init_process_group("gloo")
-    mesh = Mesh.create(timeout_s=60)
+    mesh = Mesh.create()
     if dist.get_rank() == 0 and cores < dist.get_world_size():
         print(
             f"warning: {dist.get_world_size()} ranks share {cores} core{'s'[: cores > 1]}: they take turns instead of "
