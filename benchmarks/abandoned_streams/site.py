@@ -142,7 +142,7 @@ class StreamSite:
         made = batch(_NUMBER, self._iteration)
         with self._network() as network:
             async with channel(_through(network), options) as stub:
-                (stream,) = await open_streams(stub, 1, first_iteration=self._iteration)
+                (stream,) = await open_in_time(stub, 1, patience_s=self._patience_s, first_iteration=self._iteration)
                 reading, sent_before, pings = asyncio.ensure_future(stream.read()), network.bytes_from_clients, -1
                 while pings < least_pings and not reading.done():
                     await asyncio.wait({reading}, timeout=seconds)
@@ -183,26 +183,29 @@ async def channel(
 
 
 async def open_streams(stub: pb_grpc.PlannerServiceAsyncStub, count: int, *, first_iteration: int = 0) -> list[Stream]:
-    """Open streams one after another until the planner refuses one; return those that are open."""
+    """Open streams; return those that the planner does not refuse."""
     request = pb.StreamSchedulesRequest(job_id=_JOB_ID, attempt=1, first_iteration=first_iteration)
-    opened: list[Stream] = []
-    for _ in range(count):
-        stream = stub.StreamSchedules(request)
+    streams: list[Stream] = [stub.StreamSchedules(request) for _ in range(count)]
+    for stream in streams:
         await stream.initial_metadata()  # sent as soon as the stream stands, or with the refusal
-        if stream.done():
-            if (code := await stream.code()) != grpc.StatusCode.RESOURCE_EXHAUSTED:
-                raise RuntimeError(f"a stream ends with {code.name}: {await stream.details()}")
-            break
-        opened.append(stream)
+    # gRPC may tell that a refused stream has begun a moment before it tells of the refusal: not after the next answer.
+    await stub.GetJob(pb.GetJobRequest(job_id=_JOB_ID), timeout=PATIENCE_S)
+    opened = [stream for stream in streams if not stream.done()]
+    for stream in streams:
+        if stream.done() and (code := await stream.code()) != grpc.StatusCode.RESOURCE_EXHAUSTED:
+            raise RuntimeError(f"a stream ends with {code.name}: {await stream.details()}")
     return opened
 
 
-async def open_in_time(stub: pb_grpc.PlannerServiceAsyncStub, count: int, *, patience_s: float) -> list[Stream]:
+async def open_in_time(
+    stub: pb_grpc.PlannerServiceAsyncStub, count: int, *, patience_s: float, first_iteration: int = 0
+) -> list[Stream]:
     """Open streams as `open_streams` does, again where one is refused; return those that are open in the end."""
-    until_s, opened = time.monotonic() + patience_s, await open_streams(stub, count)
+    until_s = time.monotonic() + patience_s
+    opened = await open_streams(stub, count, first_iteration=first_iteration)
     while len(opened) < count and time.monotonic() < until_s:
         await asyncio.sleep(_POLL_S)
-        opened += await open_streams(stub, count - len(opened))
+        opened += await open_streams(stub, count - len(opened), first_iteration=first_iteration)
     return opened
 
 
