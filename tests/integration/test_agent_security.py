@@ -18,7 +18,7 @@ from certificates import Authority
 from dip.connecting import variables
 from dip.planner.v1 import planner_pb2 as pb
 from dip.planner.v1 import planner_pb2_grpc as pb_grpc
-from integration.harness import PATIENT, PLANNED_AHEAD, Planner
+from integration.harness import LATE, PATIENT, PLANNED_AHEAD, Planner
 from waiting import PATIENCE_S, until
 
 from benchmarks.held_port import HeldPort
@@ -250,7 +250,7 @@ def test_the_planner_is_told_why_a_rank_fell_back(
     while not ranks.go(1)[0]:  # what was planned ahead
         pass
     reason, iteration = ranks.reasons[-1][0], len(ranks.fallbacks) - 1
-    assert reason.startswith("no schedule "), reason
+    assert reason.startswith(LATE), reason
     planner.send(signal.SIGCONT)
     ranks.go_until_planned(planner, JOB)
     request = pb.GetJobRequest(job_id=JOB, recent_iterations=64)

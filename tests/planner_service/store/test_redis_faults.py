@@ -13,12 +13,7 @@ from serving import run
 from store_cases import add, claimant, key, plan, planned, record
 
 from benchmarks.redis_server import RedisServer, server_programs
-from planner_service.store import (
-    Answer,
-    Claim,
-    StoreAwayError,
-    Wait,
-)
+from planner_service.store import Answer, Claim, StoreAwayError, Wait
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
