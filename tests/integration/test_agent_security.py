@@ -88,8 +88,9 @@ class GuardedPlanner(Planner):
         self._wait_for({grpc.StatusCode.UNAUTHENTICATED}, credentials=credentials)
 
     def wait_until_known(self, token: str) -> None:
-        """Wait until a token lets its holder in."""
-        self._wait_for({grpc.StatusCode.OK, grpc.StatusCode.NOT_FOUND}, token=token)
+        """Wait until the planner has read who shows a token, whatever it lets them do."""
+        known = {grpc.StatusCode.OK, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.PERMISSION_DENIED}
+        self._wait_for(known, token=token)
 
     def wait_until_unknown(self, token: str) -> None:
         """Wait until it does not any more."""
@@ -156,6 +157,7 @@ def test_certificates_of_both_sides_and_the_token_are_rotated_and_no_stream_brea
 ) -> None:
     planner = start_planner(authority)
     old = planner.access.let_in("vlm", jobs=[JOB])
+    planner.wait_until_known(old)
     token_file, ca_file, pair = tmp_path / "token", tmp_path / "planners.pem", authority.pair("agent")
     token_file.write_text(old)
     ca_file.write_bytes(authority.pem)
@@ -210,6 +212,7 @@ def test_a_token_that_is_rotated_wrongly_costs_plans_until_it_is_set_right(
 ) -> None:
     planner = start_planner()
     token = planner.access.let_in("vlm", jobs=[JOB])
+    planner.wait_until_known(token)
     token_file = tmp_path / "token"
     token_file.write_text(token)
     own = NAMED | {variables.TOKEN_FILE: str(token_file)}
@@ -235,7 +238,9 @@ def test_the_planner_is_told_why_a_rank_fell_back(
 ) -> None:
     planner = start_planner()
     token_file = tmp_path / "token"
-    token_file.write_text(planner.access.let_in("other", jobs=["other-*"]))
+    other = planner.access.let_in("other", jobs=["other-*"])
+    planner.wait_until_known(other)
+    token_file.write_text(other)
     ranks = start_ranks(planner.endpoint, variables=NAMED | {variables.TOKEN_FILE: str(token_file)})
     ranks.wait_until_ready()
     assert all(ranks.go(2))
